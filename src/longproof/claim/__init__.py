@@ -1,0 +1,1 @@
+"""Evidence → what may be said. Pure functions of the evidence directory."""

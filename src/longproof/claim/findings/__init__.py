@@ -1,0 +1,12 @@
+"""One file per probe: `findings/x.py` reads what `probe/x.py` asked. To add one: a module with `read`, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from longproof.claim.statements import Finding, NotShown, Statement
+from longproof.claim.view import EvidenceView
+
+Said: TypeAlias = Statement | Finding | NotShown
+Reader: TypeAlias = Callable[[EvidenceView], Iterable[Said]]

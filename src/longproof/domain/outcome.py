@@ -1,0 +1,99 @@
+"""What a request's timeline amounts to. Pure: one function, read by probes to steer and by claims to judge."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+from longproof.domain.events import EndedBy, RequestTimeline
+
+
+class Outcome(StrEnum):
+    """The ways a request can end. A status of 200 is not admission: these look at content, not at status."""
+
+    COMPLETED = "completed"
+    """All output that was asked for arrived, or the model ended by itself."""
+    SHORT = "short"
+    """It ended by length with fewer tokens than asked for: the output was clamped."""
+    EMPTY = "empty"
+    """200 and an orderly end, but not one token."""
+    REFUSED_LENGTH = "refused_length"
+    """Refused because of its length."""
+    REFUSED_BUSY = "refused_busy"
+    """Refused because of load (429, 503)."""
+    REFUSED_OTHER = "refused_other"
+    """Refused for another reason; see its words."""
+    SERVER_ERROR = "server_error"
+    """Status 500 or another of that family: it tried and broke."""
+    ERROR_IN_STREAM = "error_in_stream"
+    """200, then an error object inside the stream."""
+    CUT = "cut"
+    """The stream broke, or ended without a finish."""
+    ABORTED = "aborted"
+    """The server ended it itself (finish_reason abort or error)."""
+    HUNG = "hung"
+    """No first token before our timeout."""
+    TIMED_OUT = "timed_out"
+    """Tokens came, but not all before our timeout."""
+    CANCELLED = "cancelled"
+    """We cancelled it."""
+    UNREACHABLE = "unreachable"
+    """No HTTP answer: the server is gone or never was there."""
+    NOT_A_STREAM = "not_a_stream"
+    """200 with a body that is not what was asked for."""
+
+
+_LENGTH_WORDS = re.compile(
+    r"context|too long|maximum.{0,20}(length|tokens)|exceed|longer than|max_model_len|max_tokens must be at least 1",
+    re.IGNORECASE,
+)
+_LENGTH_TYPES = {"exceed_context_size_error", "context_length_exceeded"}
+
+
+def is_about_length(message: str, type_: str | None = None, code: str | None = None) -> bool:
+    """Whether a refusal speaks of the request's length. Knows the engines' words, vLLM's context-free one included."""
+    return type_ in _LENGTH_TYPES or code in _LENGTH_TYPES or bool(_LENGTH_WORDS.search(message))
+
+
+def classify(timeline: RequestTimeline) -> Outcome:
+    """The outcome of one request, from what was seen on the wire alone."""
+    by_end = {
+        EndedBy.CANCELLED: Outcome.CANCELLED,
+        EndedBy.UNREACHABLE: Outcome.UNREACHABLE,
+        EndedBy.BAD_BODY: Outcome.NOT_A_STREAM,
+    }
+    if timeline.ended_by in by_end:
+        return by_end[timeline.ended_by]
+    if timeline.ended_by is EndedBy.TIMEOUT:
+        return Outcome.HUNG if timeline.first_token_ns is None else Outcome.TIMED_OUT
+    if timeline.ended_by is EndedBy.HTTP_ERROR:
+        return _refusal(timeline)
+    if timeline.error is not None:
+        return Outcome.ERROR_IN_STREAM
+    if timeline.ended_by is EndedBy.CUT or (timeline.finish_reason is None and timeline.chunks):
+        return Outcome.CUT
+    if timeline.finish_reason in ("abort", "error"):
+        return Outcome.ABORTED
+    if timeline.first_token_ns is None:
+        return Outcome.CUT if timeline.finish_reason is None else Outcome.EMPTY
+    return _finished(timeline)
+
+
+def _refusal(timeline: RequestTimeline) -> Outcome:
+    error = timeline.error
+    if timeline.status in (429, 503):
+        return Outcome.REFUSED_BUSY
+    if error is not None and is_about_length(error.message, error.type, error.code):
+        return Outcome.REFUSED_LENGTH
+    if timeline.status == 413:
+        return Outcome.REFUSED_LENGTH
+    if timeline.status is not None and timeline.status >= 500:
+        return Outcome.SERVER_ERROR
+    return Outcome.REFUSED_OTHER
+
+
+def _finished(timeline: RequestTimeline) -> Outcome:
+    produced = timeline.usage.completion_tokens if timeline.usage is not None else None
+    if timeline.finish_reason == "length" and produced is not None and produced < timeline.max_tokens:
+        return Outcome.SHORT
+    return Outcome.COMPLETED

@@ -1,0 +1,98 @@
+"""The port every engine adapter fills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from longproof.domain.deployment import Deployment
+from longproof.domain.events import ContentChunk, EngineSample, RequestTimeline
+from longproof.domain.request import ChatMessage, GenerationRequest, Prompt, TokenCount
+
+OnContent: TypeAlias = Callable[[ContentChunk, str], bool | None]
+"""Called for every content chunk with its text. Returning False closes the connection: the request ends as CANCELLED."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an engine's dialect can do, beyond plain OpenAI.
+
+    `token_ids`: /v1/completions takes token ids. `counts`: it counts tokens for us (template included). `exact_output`: it can be
+    told to produce exactly max_tokens. `cold`: a request can ask not to reuse cached prefixes. `logprobs`: it returns top logprobs.
+    `chat`, `completions`: the routes it serves. `metrics`: it exposes Prometheus metrics. `aborts`: it has an abort endpoint.
+    `restarts`: we own the process.
+    """
+
+    chat: bool = True
+    completions: bool = True
+    token_ids: bool = False
+    counts: bool = False
+    exact_output: bool = False
+    cold: bool = False
+    logprobs: bool = False
+    metrics: bool = False
+    aborts: bool = False
+    restarts: bool = False
+
+
+class Engine(Protocol):
+    """One running server. All methods raise `EngineMisbehaved` for what the server gets wrong outside a generation request;
+    `send` never does: whatever happens to a request is in its timeline."""
+
+    @property
+    def url(self) -> str:
+        """Base URL without a trailing slash or /v1."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """The served model name that requests carry."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def introspect(self) -> Deployment:
+        """All that the server tells of itself, with provenance per field."""
+        ...
+
+    async def count(self, prompt: Prompt) -> TokenCount:
+        """Tokens of a prompt as the server will count it, template and special tokens included."""
+        ...
+
+    async def tokenize(self, text: str) -> list[int]:
+        """Token ids of a text, no special tokens added."""
+        ...
+
+    async def detokenize(self, ids: Sequence[int]) -> str:
+        """Text of token ids."""
+        ...
+
+    async def render(self, messages: Sequence[ChatMessage]) -> str:
+        """The text that the server's template makes of messages (generation prompt included)."""
+        ...
+
+    async def send(self, request: GenerationRequest, *, on_content: OnContent | None = None) -> RequestTimeline:
+        """Sends one request as a stream and records what happens, to the end or to `request.timeout_s`."""
+        ...
+
+    async def abort(self, engine_request_id: str) -> bool:
+        """Asks the server to abort a request; False where the dialect has no such endpoint."""
+        ...
+
+    async def sample(self) -> EngineSample:
+        """The engine's metrics now."""
+        ...
+
+    async def alive(self) -> bool:
+        """Whether it produces a token: /health can be 200 while inference is impossible."""
+        ...
+
+    async def restart(self) -> None:
+        """Restarts the process we own and waits until it serves. UsageError where we do not own it."""
+        ...
+
+    async def aclose(self) -> None:
+        """Closes connections; stops the process where we own it. Safe to call twice."""
+        ...

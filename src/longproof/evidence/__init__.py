@@ -1,0 +1,1 @@
+"""The append-only evidence directory: what was asked, what happened, and a seal over it."""

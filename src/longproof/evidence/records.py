@@ -1,0 +1,142 @@
+"""What stands in an evidence directory. Every stored field explains itself; pydantic reads and writes these at the edge.
+
+    DIR/
+      header.json      format, fingerprint, deployment, protocol: written before the first request
+      records.jsonl    one `Record` a line, appended and synced; each names the hash of the line before it
+      engine.log       the engine's own log, where we own its process
+      seal.json        hashes of all of the above, written at the end
+      claim.json, report.html   derived from the above; never read back
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from longproof.domain.deployment import Deployment
+from longproof.domain.events import EngineSample, RequestTimeline
+from longproof.domain.request import Route, TokenCount
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One probe in the protocol's order, with its parameters as they were decided before the first request."""
+
+    probe: str
+    parameters: dict[str, int | float | str | bool | list[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """What will run and when it stops, written first. `seed` makes every choice repeatable; nonces come from the session's salt.
+
+    `context_tokens`: the window to prove, None = all the server says it has. `budget_ns`, `budget_tokens`: None = no limit.
+    `request_timeout_s`: after this long a request counts as hung. `not_run` names probes left out on purpose, with the reason.
+    """
+
+    seed: int
+    route: Route
+    context_tokens: int | None
+    repeats: int
+    output_tokens: int
+    request_timeout_s: float
+    budget_ns: int | None
+    budget_tokens: int | None
+    steps: tuple[Step, ...]
+    not_run: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """What a claim is about: the known facts of a deployment, and one hash over them (sha256, hex)."""
+
+    facts: dict[str, str]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """header.json: everything decided before the first request."""
+
+    format: int
+    longproof_version: str
+    target: str
+    fingerprint: Fingerprint
+    deployment: Deployment
+    protocol: Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionBody:
+    """A process began to write here. A resumed run has several. `salt` (hex) feeds nonces; `host` says what ran the client."""
+
+    kind: Literal["session"] = "session"
+    started_wall: str
+    started_ns: int
+    salt: str
+    longproof_version: str
+    host: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestBody:
+    """One request and all that was observed. `cell` are the probe's coordinates (length, repeat, arm, position …);
+    `prompt_sha256` is over the body's prompt; `nonce` makes its prompt rebuildable from the seed."""
+
+    kind: Literal["request"] = "request"
+    probe: str
+    cell: dict[str, int | float | str | bool]
+    timeline: RequestTimeline
+    prompt_sha256: str
+    nonce: str | None = None
+    before: EngineSample | None = None
+    after: EngineSample | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountBody:
+    """A token count the server gave us, or the reason why it gave none."""
+
+    kind: Literal["count"] = "count"
+    probe: str
+    cell: dict[str, int | float | str | bool]
+    count: TokenCount | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteBody:
+    """A fact of a probe that is neither a request nor a count: a step skipped for the budget, an engine that died, a decision."""
+
+    kind: Literal["note"] = "note"
+    probe: str
+    what: str
+    detail: dict[str, int | float | str | bool]
+
+
+Body: TypeAlias = SessionBody | RequestBody | CountBody | NoteBody
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One line of records.jsonl. `key` is unique and says which step it answers: a resumed run repeats no key that is here.
+
+    `seq` counts from 0; `prev` is the sha256 of the line before (64 zeros for the first): a line that is removed breaks the chain.
+    """
+
+    seq: int
+    key: str
+    prev: str
+    body: Body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """seal.json: sha256 by file name, the number of records and whether the protocol ran to its end."""
+
+    format: int
+    files: dict[str, str]
+    records: int
+    complete: bool

@@ -1,0 +1,137 @@
+"""What a probe holds: the engine, the journal, the prompt builder, and `ask`, which never asks the same thing twice.
+
+A probe is a deterministic function over `ask`. After a crash it runs again from its first line: keys that stand in the journal are
+answered from there, so an adaptive search (the boundary) takes the same path without touching the server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol as Port
+from typing import TypeAlias
+
+from longproof.domain.deployment import Deployment
+from longproof.domain.events import EngineSample
+from longproof.domain.request import ChatPrompt, GenerationRequest, IdsPrompt, Prompt, TokenCount
+from longproof.engines.base import Engine
+from longproof.errors import EngineMisbehaved
+from longproof.evidence.records import CountBody, NoteBody, Protocol, RequestBody
+from longproof.evidence.store import Journal
+from longproof.probe.prompts import PromptBuilder
+
+Cell: TypeAlias = dict[str, int | float | str | bool]
+Build: TypeAlias = Callable[[str], Awaitable[GenerationRequest]]
+"""Nonce → request. Called only when the journal has no answer yet, so prompts are not built for what is already known."""
+
+
+class Progress(Port):
+    """Told what happens, so that somebody can draw it. Never asked anything."""
+
+    def step(self, probe: str, what: str) -> None:
+        """A request is about to be sent."""
+        ...
+
+    def spent(self, tokens: int, ns: int) -> None:
+        """A request is over: prompt and output tokens it used, and how long it took."""
+        ...
+
+
+class BudgetSpent(Exception):  # noqa: N818 - not an error: the run ends in order, and the claim says what was left out
+    """The budget does not hold the next request."""
+
+
+class Budget(Port):
+    """Decides before each request whether it may still be sent."""
+
+    def check(self, prompt_tokens: int, output_tokens: int) -> None:
+        """Raises BudgetSpent when the request would exceed the budget."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeContext:
+    """Everything a probe may use."""
+
+    engine: Engine
+    deployment: Deployment
+    protocol: Protocol
+    journal: Journal
+    prompts: PromptBuilder
+    budget: Budget
+    progress: Progress
+
+    async def ask(
+        self, key: str, *, probe: str, cell: Cell, build: Build, expected_tokens: int, sampled: bool = False
+    ) -> RequestBody:
+        """The answer to one question: from the journal if it is there, else from the server.
+
+        `expected_tokens` (prompt + output) is held against the budget. `sampled`: scrape the engine's metrics before and after
+        (meaningful while nothing else runs). Raises BudgetSpent; never raises for what the server does.
+        """
+        known = self.journal.get(key)
+        if isinstance(known, RequestBody):
+            return known
+        self.budget.check(expected_tokens, 0)
+        nonce = self.prompts.nonce(key)
+        request = await build(nonce)
+        self.progress.step(probe, _describe(cell))
+        before = await self._sample() if sampled else None
+        timeline = await self.engine.send(request)
+        after = await self._sample() if sampled else None
+        body = RequestBody(
+            probe=probe,
+            cell=cell,
+            timeline=timeline,
+            prompt_sha256=prompt_sha256(request.prompt),
+            nonce=nonce,
+            before=before,
+            after=after,
+        )
+        self.journal.append(key, body)
+        self.progress.spent(expected_tokens, timeline.e2e_ns)
+        return body
+
+    async def count(self, key: str, *, probe: str, cell: Cell, prompt: Prompt) -> CountBody:
+        """The server's count of a prompt, recorded; an error is recorded as one."""
+        known = self.journal.get(key)
+        if isinstance(known, CountBody):
+            return known
+        count: TokenCount | None = None
+        error: str | None = None
+        try:
+            count = await self.engine.count(prompt)
+        except EngineMisbehaved as problem:
+            error = str(problem)
+        body = CountBody(probe=probe, cell=cell, count=count, error=error)
+        self.journal.append(key, body)
+        return body
+
+    def note(self, key: str, *, probe: str, what: str, **detail: int | float | str | bool) -> None:
+        """Records a fact once."""
+        if self.journal.get(key) is None:
+            self.journal.append(key, NoteBody(probe=probe, what=what, detail=detail))
+
+    async def _sample(self) -> EngineSample | None:
+        try:
+            return await self.engine.sample()
+        except EngineMisbehaved:
+            return None  # the record then has no sample, and the claim says that the engine's metrics were not there
+
+
+def prompt_sha256(prompt: Prompt) -> str:
+    """A hash over what was sent: ids, text, or roles and contents in order."""
+    digest = hashlib.sha256()
+    if isinstance(prompt, IdsPrompt):
+        digest.update(b"ids\0" + ",".join(map(str, prompt.ids)).encode())
+    elif isinstance(prompt, ChatPrompt):
+        for message in prompt.messages:
+            digest.update(f"chat\0{message.role}\0{message.content}\0".encode())
+    else:
+        digest.update(b"text\0" + prompt.text.encode())
+    return digest.hexdigest()
+
+
+def _describe(cell: Cell) -> str:
+    return " ".join(f"{name}={value}" for name, value in cell.items())

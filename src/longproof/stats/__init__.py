@@ -1,0 +1,1 @@
+"""Intervals, quantiles with confidence, paired comparison. Pure: samples in, numbers out."""
