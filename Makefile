@@ -1,0 +1,59 @@
+# On a fresh machine two commands do everything: `make demo`, then `make test`.
+# Every target makes .venv first where it is missing, and again where pyproject.toml has changed since.
+# PYTHON=… chooses the interpreter, ARGS=… goes to the command behind demo, bench and every test target.
+
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test test-engine test-vllm test-browser test-all check docs docs-help bench clean
+
+help: ## show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: $(READY) ## create or refresh .venv (uv where present, else venv and pip)
+	@:
+
+$(READY): pyproject.toml scripts/make_env.sh
+	@PYTHON='$(PYTHON)' scripts/make_env.sh
+	@touch $@
+
+demo: $(READY) ## prove a small real model on this machine: card, claim, report
+	@$(BIN)/longproof demo $(ARGS)
+
+test: $(READY) ## everything but vLLM and the browser
+	@$(BIN)/pytest -m "not vllm and not browser" $(ARGS)
+
+test-engine: $(READY) ## only what drives the embedded llama.cpp
+	@$(BIN)/pytest -m engine $(ARGS)
+
+test-vllm: $(READY) ## against a real vLLM on CPU, in an environment of its own, made at the first run
+	@$(BIN)/python scripts/setup_vllm_cpu.py >/dev/null
+	@$(BIN)/pytest -m vllm $(ARGS)
+
+test-browser: $(READY) ## look at the report in a real Chromium (Debian: chromium, chromium-driver)
+	@$(BIN)/pytest -m browser $(ARGS)
+
+test-all: $(READY) ## every test there is
+	@$(BIN)/python scripts/setup_vllm_cpu.py >/dev/null
+	@$(BIN)/pytest $(ARGS)
+
+check: $(READY) ## format, lint, types, import contract, docs
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports
+	@$(BIN)/mkdocs build --strict --quiet
+
+docs: $(READY) ## serve the documentation at http://127.0.0.1:8000
+	@$(BIN)/mkdocs serve
+
+docs-help: $(READY) ## write the commands' --help texts into the docs again
+	@$(BIN)/python scripts/help_blocks.py --write
+
+bench: $(READY) ## every benchmark, one after the other
+	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
+
+clean: ## remove .venv, build outputs and caches of the tools; evidence directories stay
+	@rm -rf .venv site build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	@find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
