@@ -123,7 +123,8 @@ Body: TypeAlias = SessionBody | RequestBody | CountBody | NoteBody
 class Record:
     """One line of records.jsonl. `key` is unique and says which step it answers: a resumed run repeats no key that is here.
 
-    `seq` counts from 0; `prev` is the sha256 of the line before (64 zeros for the first): a line that is removed breaks the chain.
+    `seq` counts from 0; `prev` is the sha256 of the line before, without its newline (of header.json for the first): a line
+    that is removed breaks the chain.
     """
 
     seq: int
