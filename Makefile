@@ -43,7 +43,7 @@ check: $(READY) ## format, lint, types, import contract, docs
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
-	@$(BIN)/mkdocs build --strict --quiet
+	@$(BIN)/mkdocs build --strict
 
 docs: $(READY) ## serve the documentation at http://127.0.0.1:8000
 	@$(BIN)/mkdocs serve
