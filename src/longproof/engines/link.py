@@ -1,0 +1,169 @@
+"""The HTTP connection to one server, for everything that is not a streamed generation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+import httpx
+import orjson
+
+from longproof.clock import Clock, SystemClock
+from longproof.domain.events import RequestTimeline, ServerError
+from longproof.domain.request import GenerationRequest
+from longproof.engines.address import base_url, is_loopback
+from longproof.engines.base import OnContent
+from longproof.engines.exchange import Exchange, Outgoing, describe
+from longproof.engines.json_fields import JsonObject, as_object, decode
+from longproof.engines.server_error import error_from_body
+from longproof.errors import EngineProtocolError, EngineUnreachable, UsageError
+
+CALL_TIMEOUT_S = 60.0
+_CONNECT_TIMEOUT_S = 15.0
+_KEEPALIVE_S = (
+    2.0  # below the 5 s after which uvicorn and llama.cpp hang up: a reused connection must never be a dying one
+)
+
+
+class Refused(EngineProtocolError):  # noqa: N818 - named for what happened, as its siblings are
+    """A call outside generation was answered with an error. `status` and `error` are the server's."""
+
+    def __init__(self, what: str, *, url: str, status: int, error: ServerError) -> None:
+        super().__init__(what, url=url)
+        self.status = status
+        self.error = error
+
+    @property
+    def absent(self) -> bool:
+        """Whether this means "no such route here" rather than "no"."""
+        return self.status in (404, 405, 501)
+
+
+class Link:
+    """One base URL, one key, one httpx client (HTTP/1.1, as many connections as asked for, no read timeout of its own).
+
+    Calls raise EngineUnreachable, EngineProtocolError or its child `Refused`. Proxies from the environment are not used
+    for loopback addresses. Raises UsageError for an address or key that cannot be one.
+    """
+
+    def __init__(self, url: str, *, api_key: str | None = None, clock: Clock | None = None) -> None:
+        self.url = base_url(url)
+        self.clock: Clock = clock or SystemClock()
+        if api_key is not None and (not api_key.isascii() or not api_key.isprintable()):
+            raise UsageError(
+                "the API key has characters that no HTTP header can carry",
+                advice="check the variable named by --api-key-env",
+            )
+        try:
+            httpx.URL(self.url)
+        except httpx.InvalidURL as problem:
+            raise UsageError(f"'{url}' is not a URL: {problem}", advice="check the host name") from None
+        headers = {"Accept-Encoding": "identity", "User-Agent": "longproof"}
+        if api_key:
+            headers["Authorization"] = f"Bearer {api_key}"
+        self._client = httpx.AsyncClient(
+            headers=headers,
+            timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEEPALIVE_S),
+            trust_env=not is_loopback(self.url),
+            http1=True,
+            http2=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes all connections. Safe to call twice."""
+        await self._client.aclose()
+
+    async def get(self, path: str, *, timeout_s: float = CALL_TIMEOUT_S) -> httpx.Response:
+        """GET; the whole response, status below 400."""
+        return await self._call("GET", path, None, timeout_s)
+
+    async def post(self, path: str, body: Mapping[str, object], *, timeout_s: float = CALL_TIMEOUT_S) -> httpx.Response:
+        """POST of a JSON body; the whole response, status below 400."""
+        return await self._call("POST", path, orjson.dumps(body), timeout_s)
+
+    async def get_json(self, path: str, *, timeout_s: float = CALL_TIMEOUT_S) -> JsonObject:
+        """GET a JSON object."""
+        return self.json_of(await self.get(path, timeout_s=timeout_s))
+
+    async def post_json(
+        self, path: str, body: Mapping[str, object], *, timeout_s: float = CALL_TIMEOUT_S
+    ) -> JsonObject:
+        """POST a JSON body, get a JSON object."""
+        return self.json_of(await self.post(path, body, timeout_s=timeout_s))
+
+    async def get_json_if_served(self, path: str, *, timeout_s: float = CALL_TIMEOUT_S) -> JsonObject | None:
+        """GET a JSON object; None where the server has no such route, or something else than JSON behind it."""
+        try:
+            return await self.get_json(path, timeout_s=timeout_s)
+        except EngineProtocolError:
+            return None
+
+    async def stream(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        request_id: str,
+        request: GenerationRequest,
+        headers: Mapping[str, str] | None = None,
+        on_content: OnContent | None = None,
+    ) -> RequestTimeline:
+        """POST a generation request and follow its stream; never raises for what the server does."""
+        outgoing = Outgoing(
+            url=self.url + path,
+            headers={
+                "Content-Type": "application/json",
+                "Accept": "text/event-stream, application/json",
+                **(headers or {}),
+            },
+            body=body,
+            request=request,
+            request_id=request_id,
+        )
+        return await Exchange(outgoing, clock=self.clock, on_content=on_content).run(self._client)
+
+    async def _call(self, method: str, path: str, body: bytes | None, timeout_s: float) -> httpx.Response:
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        try:
+            response = await self._client.request(
+                method,
+                self.url + path,
+                content=body,
+                headers=headers,
+                timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_TIMEOUT_S)),
+            )
+        except (httpx.HTTPError, OSError) as problem:
+            raise EngineUnreachable(f"{method} {path}: {describe(problem)}", url=self.url) from problem
+        if response.status_code < 300:
+            return response
+        error = error_from_body(response.content)
+        words = (
+            f"redirects to {response.headers.get('location', 'nowhere')}"
+            if response.is_redirect
+            else error.message[:500]
+        )
+        raise Refused(
+            f"{method} {path} answered {response.status_code}: {words}",
+            url=self.url,
+            status=response.status_code,
+            error=error,
+        )
+
+    def json_of(self, response: httpx.Response) -> JsonObject:
+        """The JSON object that a response is. Raises EngineProtocolError when it is none."""
+        try:
+            found = as_object(decode(response.content))
+        except ValueError:
+            found = None
+        if found is None:
+            head = response.text[:200].strip()
+            what = f"{response.url.path} answered {response.status_code} without a JSON object: {head!r}"
+            raise EngineProtocolError(what, url=self.url)
+        return found
