@@ -1,52 +1,60 @@
-"""Prompts of an exact length, as the server under test counts it, each with a fresh nonce at its very front."""
+"""Prompts of an exact length, as the server under test counts it, each with a fresh nonce at its very front.
+
+    nonce ─ filler ─ inserts ─ question     everything but the filler is counted by the server while the filler is short
+                                            filler of one-token words makes up the rest (predicted)
+                                            the server counts the whole (proven), or the tail is corrected and counted
+                                            again
+
+A server that cannot count is calibrated with small requests (`tally.UsageTally`). There the last count stays a
+prediction, marked CountSource.USAGE: counting the prompt itself would mean sending it, and it would no longer be cold.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import asyncio
+import hashlib
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
-from longproof.domain.request import Prompt, Route, TokenCount
+from longproof.domain.request import Route
 from longproof.engines.base import Engine
+from longproof.errors import EngineDied, EngineMisbehaved, EngineUnreachable
+from longproof.probe.exact import BuiltPrompt, LengthUnproven, TextWriter, Wanted, write_ids
+from longproof.probe.frame import Frame, choose_frame
+from longproof.probe.layout import Insert
+from longproof.probe.lexicon import Lexicon, NoPlainWords, learn_ids, learn_lexicon
+from longproof.probe.tally import Tally, tally_for
+from longproof.probe.words import WORDS
 
+__all__ = ["BuiltPrompt", "Insert", "LengthUnproven", "PromptBuilder"]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Insert:
-    """A text that must stand in the prompt as it is. `depth`: 0 = right after the nonce, 1 = right before the question."""
-
-    depth: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltPrompt:
-    """A prompt and its length; `count.source` says who counted."""
-
-    prompt: Prompt
-    count: TokenCount
-
-
-class LengthUnproven(Exception):  # noqa: N818 - not an error: a probe notes it and goes on
-    """No prompt of exactly the wanted length can be promised. `closest_tokens`: the nearest length that can, None = none."""
-
-    def __init__(self, why: str, *, wanted_tokens: int, closest_tokens: int | None = None) -> None:
-        super().__init__(why)
-        self.why = why
-        self.wanted_tokens = wanted_tokens
-        self.closest_tokens = closest_tokens
+_NONCE_WORDS = 6
+_NONCE_CHOICES = 256
 
 
 class PromptBuilder:
-    """Builds prompts for one engine and one route. Same seed, nonce and server → same prompt."""
+    """Builds prompts for one engine and one route. Same seed, nonce and server → same prompt.
+
+    Learns the server's one-token words at the first call. Raises LengthUnproven for a length that cannot be promised,
+    also where the server refuses to count; EngineUnreachable and EngineDied pass.
+    """
 
     def __init__(self, engine: Engine, *, route: Route, seed: int, salt: str) -> None:
         self._engine = engine
         self._route = route
         self._seed = seed
         self._salt = salt
+        self._tally: Tally = tally_for(engine, route)
+        self._learning = asyncio.Lock()
+        self._frame: Frame | None = None
+        self._lexicon: Lexicon | None = None
+        self._writer: TextWriter | None = None
 
     def nonce(self, key: str) -> str:
-        """Plain words that no earlier session used: from the session's salt and the question's key."""
-        raise NotImplementedError
+        """Six plain words (48 bits) from the session's salt and the question's key: no earlier session sent them."""
+        digest = hashlib.sha256(f"{self._salt}/{key}".encode()).digest()
+        return " ".join(WORDS[byte % _NONCE_CHOICES] for byte in digest[:_NONCE_WORDS])
 
     async def exact(
         self,
@@ -59,14 +67,84 @@ class PromptBuilder:
     ) -> BuiltPrompt:
         """A prompt of `total_tokens` as the server counts it, template and special tokens included.
 
-        `tail_nonce`: the last part of the filler is drawn anew, everything before stays byte for byte. Raises LengthUnproven.
+        Chat prompts are messages; the completions route gets ids where the engine takes them, else text. `tail_nonce`
+        redraws the tail of the filler (its last max(64, 1/16) tokens); everything before stays byte for byte. Inserts
+        and question are never cut. Very short prompts put their filler right after the nonce.
         """
-        raise NotImplementedError
+        wanted = self._wanted(total_tokens, nonce, tuple(inserts), question, tail_nonce)
+        with _explained(wanted):
+            if self._sends_ids:
+                return await write_ids(wanted, engine=self._engine, lexicon=await self._words())
+            if self._writer is None:
+                self._writer = TextWriter(frame=await self._front(), lexicon=await self._words(), tally=self._tally)
+            return await self._writer.write(wanted)
 
     async def ids(self, total_tokens: int, *, nonce: str) -> BuiltPrompt:
-        """`total_tokens` plain-word token ids, the nonce's first. Raises LengthUnproven where the engine takes no ids."""
-        raise NotImplementedError
+        """`total_tokens` ids of plain words (never special ones), the nonce's first; below its length the nonce is cut.
+
+        Raises LengthUnproven also where the engine takes no ids.
+        """
+        wanted = self._wanted(total_tokens, nonce, (), "", None)
+        if not self._engine.capabilities.token_ids:
+            raise wanted.unproven("the server takes no token ids")
+        with _explained(wanted):
+            return await write_ids(wanted, engine=self._engine, lexicon=await self._words())
 
     async def minimum_tokens(self) -> int:
-        """The shortest prompt of this route: template and nonce, nothing else."""
-        raise NotImplementedError
+        """A length that holds the template and any nonce, and little else: one nonce's count and a token more for
+        each word.
+
+        1 where ids are sent. Raises LengthUnproven where nobody counts.
+        """
+        if self._sends_ids:
+            return 1
+        nonce = self.nonce("minimum")
+        with _explained(self._wanted(1, nonce, (), "", None)):
+            frame = await self._front()
+            return (await self._tally.prompt(frame.prompt(nonce, ""))).total + _NONCE_WORDS
+
+    @property
+    def _sends_ids(self) -> bool:
+        return self._route is Route.COMPLETIONS and self._engine.capabilities.token_ids
+
+    def _wanted(
+        self, total_tokens: int, nonce: str, inserts: tuple[Insert, ...], question: str, tail_nonce: str | None
+    ) -> Wanted:
+        seed = f"{self._seed}/{nonce}"
+        return Wanted(
+            total_tokens=total_tokens,
+            nonce=nonce,
+            inserts=inserts,
+            question=question,
+            body_seed=f"{seed}/body",
+            tail_seed=f"{seed}/tail/{tail_nonce or ''}",
+        )
+
+    async def _front(self) -> Frame:
+        async with self._learning:
+            if self._frame is None:
+                self._frame = await choose_frame(self._engine, self._route, self._tally)
+            return self._frame
+
+    async def _words(self) -> Lexicon:
+        async with self._learning:
+            if self._lexicon is None:
+                lexicon = await learn_lexicon(self._tally.text, most_words=min(self._tally.words, len(WORDS)))
+                if self._engine.capabilities.token_ids:
+                    word_ids, period_id = await learn_ids(self._engine.tokenize, lexicon)
+                    lexicon = replace(lexicon, word_ids=word_ids, period_id=period_id)
+                self._lexicon = lexicon
+            return self._lexicon
+
+
+@contextmanager
+def _explained(wanted: Wanted) -> Generator[None]:
+    """Turns what keeps a length from being promised into LengthUnproven; a server that is gone stays that."""
+    try:
+        yield
+    except NoPlainWords as problem:
+        raise wanted.unproven(str(problem)) from problem
+    except (EngineUnreachable, EngineDied):
+        raise
+    except EngineMisbehaved as problem:
+        raise wanted.unproven(f"the server would not count: {problem.what}") from problem
