@@ -42,11 +42,11 @@ def holds_run(directory: Path) -> bool:
     return (directory / HEADER_NAME).exists()
 
 
-def read(directory: Path) -> Stored:
+def read(directory: Path, *, log_may_grow: bool = False) -> Stored:
     """Reads and verifies an evidence directory. Raises EvidenceError naming the file and line that cannot be trusted.
 
     With a seal, header, records and engine log are held byte by byte. Without one the chain holds the header and every
-    record but the last.
+    record but the last. `log_may_grow`: an interrupted run is being resumed, and its engine may write its log already.
     """
     header_bytes = read_whole(directory, HEADER_NAME)
     _check_format(header_bytes, directory / HEADER_NAME)
@@ -59,7 +59,7 @@ def read(directory: Path) -> Stored:
     seal_bytes = read_whole(directory, SEAL_NAME)
     _check_format(seal_bytes, directory / SEAL_NAME)
     seal = decode(Seal, seal_bytes, where=str(directory / SEAL_NAME))
-    check_seal(directory, seal, records=len(chain.records))
+    check_seal(directory, seal, records=len(chain.records), log_may_grow=log_may_grow)
     return Stored(header=header, chain=chain, seal=seal, digest=link(seal_bytes))
 
 

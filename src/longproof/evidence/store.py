@@ -58,10 +58,10 @@ class Journal:
     def resume(cls, directory: Path) -> Self:
         """Continues a run that was killed or interrupted. Half a line at the end, left by a kill in the middle of a
         write, is cut; every whole line stays. EvidenceError for a complete run, a damaged one, or none."""
-        read(directory)  # before the lock: no lock file appears in a directory that holds no run
+        read(directory, log_may_grow=True)  # before the lock: no lock file appears in a directory that holds no run
         lock = DirectoryLock(directory)
         try:
-            stored = read(directory)
+            stored = read(directory, log_may_grow=True)
             _reopen(directory, stored)
             return cls(directory, stored.header, stored.chain, lock)
         except BaseException:
