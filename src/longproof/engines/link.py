@@ -80,6 +80,10 @@ class Link:
         """Closes all connections. Safe to call twice."""
         await self._client.aclose()
 
+    def move(self, url: str) -> None:
+        """The same server, restarted, serves at another address of the same machine."""
+        self.url = base_url(url)
+
     async def get(self, path: str, *, timeout_s: float = CALL_TIMEOUT_S) -> httpx.Response:
         """GET; the whole response, status below 400."""
         return await self._call("GET", path, None, timeout_s)
