@@ -45,6 +45,165 @@ class Owner(Protocol):
         ...
 
     async def restart(self) -> None:
+        """Stops it if it runs, starts it again, returns when it serves."""
+        ...
+
+    async def stop(self) -> None:
+        """Ends it. Safe to call twice."""
+        ...
+
+
+class OpenAIEngine:
+    """Engine over one `Link`. Build it through `registry.connect`, or directly: ``OpenAIEngine(Link(url), model="x")``.
+
+    It owns the link, and the process behind it where an `owner` is given: `aclose` closes and stops them. `tokenizer`
+    is a local fallback where the server does not count. `native=False`: something in between passes only /v1, so
+    whatever the dialect offers elsewhere (counts, metrics, abort) is not there.
+    """
+
+    kind = EngineKind.OPENAI
+    dialect = Capabilities()
+    """What the dialect can do where all of its routes are reachable."""
+    chat_path = "/v1/chat/completions"
+    completions_path = "/v1/completions"
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        model: str,
+        tokenizer: LocalTokenizer | None = None,
+        owner: Owner | None = None,
+        native: bool = True,
+    ) -> None:
+        self._link = link
+        self._model = model
+        self._tokenizer = tokenizer
+        self._owner = owner
+        self._native = native
+
+    @property
+    def url(self) -> str:
+        """Base URL without a trailing slash or /v1."""
+        return self._link.url
+
+    @property
+    def model(self) -> str:
+        """The served model name that requests carry."""
+        return self._model
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The dialect's, less what cannot be reached, and restarts where we own the process."""
+        found = replace(self.dialect, restarts=self._owner is not None)
+        return found if self._native else replace(found, counts=False, metrics=False, aborts=False)
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    async def send(self, request: GenerationRequest, *, on_content: OnContent | None = None) -> RequestTimeline:
+        """Sends one request as a stream and records what happens, to the end or to `request.timeout_s`."""
+        request_id = uuid.uuid4().hex
+        return await self._link.stream(
+            self.chat_path if request.route is Route.CHAT else self.completions_path,
+            orjson.dumps(self.body(request, request_id)),
+            request_id=request_id,
+            request=request,
+            headers=self.request_headers(request_id),
+            on_content=on_content,
+        )
+
+    def body(self, request: GenerationRequest, request_id: str) -> dict[str, object]:
+        """The JSON body of a request. `request.extra` comes last and wins."""
+        fields: dict[str, object] = {
+            "model": self._model,
+            "max_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            "seed": request.seed,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        match request.prompt:
+            case ChatPrompt(messages=messages):
+                fields["messages"] = message_fields(messages)
+            case IdsPrompt(ids=ids):
+                fields["prompt"] = ids
+            case _:
+                fields["prompt"] = request.prompt.text
+        if request.exact_output:
+            fields.update(self.exact_output_fields(request))
+        if request.cold:
+            fields.update(self.cold_fields(request_id))
+        if request.top_logprobs > 0:
+            fields.update(self.logprobs_fields(request))
+        fields.update(request.extra)
+        return fields
+
+    def exact_output_fields(self, request: GenerationRequest) -> Mapping[str, object]:  # noqa: ARG002 - for dialects
+        """Body fields that make the engine produce exactly max_tokens. Plain OpenAI has none."""
+        return {}
+
+    def cold_fields(self, request_id: str) -> Mapping[str, object]:  # noqa: ARG002 - for dialects
+        """Body fields that keep a request from reusing cached prefixes. Plain OpenAI has none."""
+        return {}
+
+    def logprobs_fields(self, request: GenerationRequest) -> Mapping[str, object]:
+        """Body fields that ask for `top_logprobs` alternatives per token."""
+        if request.route is Route.CHAT:
+            return {"logprobs": True, "top_logprobs": request.top_logprobs}
+        return {"logprobs": request.top_logprobs}
+
+    def request_headers(self, request_id: str) -> Mapping[str, str]:  # noqa: ARG002 - for dialects
+        """Headers of a generation request, beside the key."""
+        return {}
+
+    async def abort(self, engine_request_id: str) -> bool:  # noqa: ARG002 - the port's signature
+        """False: plain OpenAI aborts by closing the connection only."""
+        return False
+
+    async def alive(self) -> bool:
+        """Whether it produces a token: one real, short request."""
+        prompt = ChatPrompt(messages=(ChatMessage(role="user", content="Hi"),))
+        timeline = await self.send(GenerationRequest(prompt=prompt, max_tokens=1, timeout_s=_ALIVE_TIMEOUT_S))
+        produced = timeline.usage.completion_tokens if timeline.usage is not None else None
+        return timeline.error is None and (timeline.first_token_ns is not None or bool(produced))
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    async def introspect(self) -> Deployment:
+        """The model's name, and that nothing else is known."""
+        entry = await self.served()
+        silent = Unknown(reason="an OpenAI-compatible server does not report it")
+        return Deployment(
+            engine=self.kind,
+            engine_version=silent,
+            engine_build=silent,
+            model=reported(self._model, "GET /v1/models id"),
+            configured_limit_tokens=silent,
+            trained_limit_tokens=silent,
+            slots=silent,
+            kv_capacity_tokens=silent,
+            prefix_caching=silent,
+            other={} if entry.owned_by is None else {"owned_by": reported(entry.owned_by, "GET /v1/models owned_by")},
+        )
+
+    async def served(self) -> ServedModel:
+        """This model's entry in /v1/models. Raises TargetError when it is gone."""
+        return choose_model(await served_models(self._link), self._model, self.url)
+
+    async def sample(self) -> EngineSample:
+        """Prometheus metrics where /metrics has them; otherwise an EngineProtocolError."""
+        at_ns = self._link.clock.now_ns()
+        return EngineSample(at_ns=at_ns, values=await self.metrics())
+
+    async def metrics(self) -> dict[str, float]:
+        """Every sample of /metrics, ``name{label="x"}`` → value."""
+        response = await self._link.get("/metrics")
+        values = metric_values(response.text)
+        if not values:
+            raise EngineProtocolError("/metrics holds no Prometheus samples", url=self.url)
+        return values
+
+    async def restart(self) -> None:
         """Restarts the process we own and waits until it serves. UsageError where we do not own it."""
         if self._owner is None:
             raise UsageError(
