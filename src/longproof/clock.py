@@ -1,6 +1,7 @@
 """Time, read in one place.
 
-Inside longproof time is integer nanoseconds of a monotonic clock. The wall clock is read only to say when a session began.
+Inside longproof time is integer nanoseconds of a monotonic clock. The wall clock is read only to say when a session
+began.
 """
 
 from __future__ import annotations

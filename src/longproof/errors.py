@@ -15,7 +15,8 @@
 
 Anything else that escapes is our bug: a traceback and exit 70.
 
-A `UserError` says four things: what was asked, the limit, the actual value, and what to do next. `longproof.cli` is the only
+A `UserError` says four things: what was asked, the limit, the actual value, and what to do next. `longproof.cli` is
+the only
 place that prints errors and turns them into exit codes.
 """
 
@@ -51,7 +52,8 @@ class UsageError(UserError):
 
 
 class TargetError(UserError):
-    """The server that was named cannot be proved: unreachable, refusing the key, not OpenAI-compatible, model unknown."""
+    """The server that was named cannot be proved: unreachable, refusing the key, not OpenAI-compatible, model
+    unknown."""
 
 
 class ModelFileError(UserError):
@@ -66,16 +68,18 @@ class EvidenceError(UserError):
     """The evidence directory is missing, damaged, sealed, or belongs to another run."""
 
 
-class ConfigurationMismatch(UserError):
-    """A claim was held against a deployment it does not describe. `fields` names what differs: (field, claimed, actual)."""
+class ConfigurationMismatch(UserError):  # noqa: N818 - named for what happened
+    """A claim was held against a deployment it does not describe. `fields` names what differs: (field, claimed,
+    actual)."""
 
     def __init__(self, problem: str, *, advice: str, fields: tuple[tuple[str, str, str], ...] = ()) -> None:
         super().__init__(problem, advice=advice)
         self.fields = fields
 
 
-class EngineMisbehaved(LongproofError):
-    """The server under test did something its protocol does not allow. Probes record it; it never ends a run by itself."""
+class EngineMisbehaved(LongproofError):  # noqa: N818 - named for what happened
+    """The server under test did something its protocol does not allow. Probes record it; it never ends a run by
+    itself."""
 
     def __init__(self, what: str, *, url: str = "") -> None:
         super().__init__(f"{what} ({url})" if url else what)

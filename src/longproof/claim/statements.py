@@ -29,9 +29,12 @@ class Severity(StrEnum):
 class Statement:
     """One sentence with its evidence.
 
-    `metric` names what was measured (see `claim.metrics`); `at_tokens` the length it holds for, None = not tied to a length.
-    `value` carries the number in the metric's unit. `n` counts the observations; `interval` is None when n is too small for one,
-    and the text then says "n = 1". `conditions` are those beyond the claim's own (cold or warm, load …). `evidence` are record keys.
+    `metric` names what was measured (see `claim.metrics`); `at_tokens` the length it holds for, None = not tied to a
+    length.
+    `value` carries the number in the metric's unit. `n` counts the observations; `interval` is None when n is too
+    small for one,
+    and the text then says "n = 1". `conditions` are those beyond the claim's own (cold or warm, load …). `evidence`
+    are record keys.
     """
 
     id: str
@@ -61,7 +64,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotShown:
-    """One line of "What this does not show", derived from what was not run. `topic` is stable; `how` says what would show it."""
+    """One line of "What this does not show", derived from what was not run. `topic` is stable; `how` says what would
+    show it."""
 
     topic: str
     text: str
@@ -72,7 +76,8 @@ class NotShown:
 class Claim:
     """What may be said about one deployment, and what may not.
 
-    `conditions` hold for every statement. `complete`: the protocol ran to its end. `samples` and `interval`s stay with their
+    `conditions` hold for every statement. `complete`: the protocol ran to its end. `samples` and `interval`s stay with
+    their
     statements. The same evidence gives the same bytes.
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from longproof.domain.measure import value_or_none
 from longproof.evidence.records import CountBody, Header, NoteBody, Record, RequestBody
 
 
@@ -17,6 +18,18 @@ class EvidenceView:
     sealed: bool
     complete: bool
     digest: str
+
+    def all_requests(self) -> Iterator[tuple[str, RequestBody]]:
+        """(key, body) of every request of every probe, in order."""
+        for record in self.records:
+            if isinstance(record.body, RequestBody):
+                yield record.key, record.body
+
+    def limit_tokens(self) -> int | None:
+        """The longest prompt + output one sequence may have by the server's own word, None = it does not say."""
+        deployment = self.header.deployment
+        slot = value_or_none(deployment.slot_limit_tokens)
+        return slot if slot is not None else value_or_none(deployment.configured_limit_tokens)
 
     def requests(self, probe: str) -> Iterator[tuple[str, RequestBody]]:
         """(key, body) of a probe's requests, in order."""

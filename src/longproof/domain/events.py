@@ -1,6 +1,7 @@
 """Timestamped facts: what one request went through, and what an engine's metrics said.
 
-Times are monotonic nanoseconds of the client's clock. A None time means "this did not happen"; the record says what did.
+Times are monotonic nanoseconds of the client's clock. A None time means "this did not happen"; the record says what
+did.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerError:
-    """An error in the server's own words. `in_stream`: it came inside a 200 stream. `fields`: numbers the error carries by name."""
+    """An error in the server's own words. `in_stream`: it came inside a 200 stream. `fields`: numbers the error
+    carries by name."""
 
     message: str
     type: str | None = None
@@ -82,7 +84,8 @@ class TopLogprobs:
 class RequestTimeline:
     """All that was observed of one request. Raw: nothing here is an average or a judgement.
 
-    first_byte  ≤ first_event (role-only chunks count)  ≤ first_token (first chunk with content, any channel)  ≤ finished
+    first_byte  ≤ first_event (role-only chunks count)  ≤ first_token (first chunk with content, any channel)  ≤
+    finished
     """
 
     request_id: str
@@ -127,7 +130,8 @@ class RequestTimeline:
     def tpot_ns(self) -> float | None:
         """Time per output token after the first: (last chunk - first token) / (completion_tokens - 1).
 
-        None with fewer than two output tokens or without usage: chunks are not tokens (an engine may send several per chunk).
+        None with fewer than two output tokens or without usage: chunks are not tokens (an engine may send several per
+        chunk).
         """
         if self.first_token_ns is None or self.usage is None or not self.chunks:
             return None
@@ -139,9 +143,11 @@ class RequestTimeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSample:
-    """An engine's metrics at one moment: flat ``name{label="x"}`` → value, exactly as scraped, plus the few that every engine has.
+    """An engine's metrics at one moment: flat ``name{label="x"}`` → value, exactly as scraped, plus the few that every
+    engine has.
 
-    `running`, `waiting`: requests. `kv_usage`: fraction of the KV pool in use, 0..1. None = the engine does not report it.
+    `running`, `waiting`: requests. `kv_usage`: fraction of the KV pool in use, 0..1. None = the engine does not report
+    it.
     A gauge may be one engine step old.
     """
 

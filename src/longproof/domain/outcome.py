@@ -97,3 +97,12 @@ def _finished(timeline: RequestTimeline) -> Outcome:
     if timeline.finish_reason == "length" and produced is not None and produced < timeline.max_tokens:
         return Outcome.SHORT
     return Outcome.COMPLETED
+
+
+def completed_as_asked(timeline: RequestTimeline) -> bool:
+    """Completed with all the output that was asked for. A natural stop counts (the model chose it); a clamped answer
+    does not."""
+    if classify(timeline) is not Outcome.COMPLETED:
+        return False
+    produced = timeline.usage.completion_tokens if timeline.usage is not None else None
+    return produced is None or timeline.finish_reason == "stop" or produced >= timeline.max_tokens

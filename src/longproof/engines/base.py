@@ -11,16 +11,20 @@ from longproof.domain.events import ContentChunk, EngineSample, RequestTimeline
 from longproof.domain.request import ChatMessage, GenerationRequest, Prompt, TokenCount
 
 OnContent: TypeAlias = Callable[[ContentChunk, str], bool | None]
-"""Called for every content chunk with its text. Returning False closes the connection: the request ends as CANCELLED."""
+"""Called for every content chunk with its text. Returning False closes the connection: the request ends as
+CANCELLED."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What an engine's dialect can do, beyond plain OpenAI.
 
-    `token_ids`: /v1/completions takes token ids. `counts`: it counts tokens for us (template included). `exact_output`: it can be
-    told to produce exactly max_tokens. `cold`: a request can ask not to reuse cached prefixes. `logprobs`: it returns top logprobs.
-    `chat`, `completions`: the routes it serves. `metrics`: it exposes Prometheus metrics. `aborts`: it has an abort endpoint.
+    `token_ids`: /v1/completions takes token ids. `counts`: it counts tokens for us (template included).
+    `exact_output`: it can be
+    told to produce exactly max_tokens. `cold`: a request can ask not to reuse cached prefixes. `logprobs`: it returns
+    top logprobs.
+    `chat`, `completions`: the routes it serves. `metrics`: it exposes Prometheus metrics. `aborts`: it has an abort
+    endpoint.
     `restarts`: we own the process.
     """
 
@@ -37,7 +41,8 @@ class Capabilities:
 
 
 class Engine(Protocol):
-    """One running server. All methods raise `EngineMisbehaved` for what the server gets wrong outside a generation request;
+    """One running server. All methods raise `EngineMisbehaved` for what the server gets wrong outside a generation
+    request;
     `send` never does: whatever happens to a request is in its timeline."""
 
     @property

@@ -1,4 +1,5 @@
-"""What stands in an evidence directory. Every stored field explains itself; pydantic reads and writes these at the edge.
+"""What stands in an evidence directory. Every stored field explains itself; pydantic reads and writes these at the
+edge.
 
     DIR/
       header.json      format, fingerprint, deployment, protocol: written before the first request
@@ -30,10 +31,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
-    """What will run and when it stops, written first. `seed` makes every choice repeatable; nonces come from the session's salt.
+    """What will run and when it stops, written first. `seed` makes every choice repeatable; nonces come from the
+    session's salt.
 
-    `context_tokens`: the window to prove, None = all the server says it has. `budget_ns`, `budget_tokens`: None = no limit.
-    `request_timeout_s`: after this long a request counts as hung. `not_run` names probes left out on purpose, with the reason.
+    `context_tokens`: the window to prove, None = all the server says it has. `budget_ns`, `budget_tokens`: None = no
+    limit.
+    `request_timeout_s`: after this long a request counts as hung. `not_run` names probes left out on purpose, with the
+    reason.
     """
 
     seed: int
@@ -70,7 +74,8 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionBody:
-    """A process began to write here. A resumed run has several. `salt` (hex) feeds nonces; `host` says what ran the client."""
+    """A process began to write here. A resumed run has several. `salt` (hex) feeds nonces; `host` says what ran the
+    client."""
 
     kind: Literal["session"] = "session"
     started_wall: str
@@ -108,7 +113,8 @@ class CountBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteBody:
-    """A fact of a probe that is neither a request nor a count: a step skipped for the budget, an engine that died, a decision."""
+    """A fact of a probe that is neither a request nor a count: a step skipped for the budget, an engine that died, a
+    decision."""
 
     kind: Literal["note"] = "note"
     probe: str
@@ -121,9 +127,11 @@ Body: TypeAlias = SessionBody | RequestBody | CountBody | NoteBody
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One line of records.jsonl. `key` is unique and says which step it answers: a resumed run repeats no key that is here.
+    """One line of records.jsonl. `key` is unique and says which step it answers: a resumed run repeats no key that is
+    here.
 
-    `seq` counts from 0; `prev` is the sha256 of the line before, without its newline (of header.json for the first): a line
+    `seq` counts from 0; `prev` is the sha256 of the line before, without its newline (of header.json for the first): a
+    line
     that is removed breaks the chain.
     """
 

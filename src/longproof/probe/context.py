@@ -1,6 +1,7 @@
 """What a probe holds: the engine, the journal, the prompt builder, and `ask`, which never asks the same thing twice.
 
-A probe is a deterministic function over `ask`. After a crash it runs again from its first line: keys that stand in the journal are
+A probe is a deterministic function over `ask`. After a crash it runs again from its first line: keys that stand in the
+journal are
 answered from there, so an adaptive search (the boundary) takes the same path without touching the server.
 """
 
@@ -19,11 +20,12 @@ from longproof.engines.base import Engine
 from longproof.errors import EngineMisbehaved
 from longproof.evidence.records import CountBody, NoteBody, Protocol, RequestBody
 from longproof.evidence.store import Journal
-from longproof.probe.prompts import PromptBuilder
+from longproof.probe.prompts import LengthUnproven, PromptBuilder
 
 Cell: TypeAlias = dict[str, int | float | str | bool]
 Build: TypeAlias = Callable[[str], Awaitable[GenerationRequest]]
-"""Nonce → request. Called only when the journal has no answer yet, so prompts are not built for what is already known."""
+"""Nonce → request. Called only when the journal has no answer yet, so prompts are not built for what is already
+known."""
 
 
 class Progress(Port):
@@ -33,8 +35,8 @@ class Progress(Port):
         """A request is about to be sent."""
         ...
 
-    def spent(self, tokens: int, ns: int) -> None:
-        """A request is over: prompt and output tokens it used, and how long it took."""
+    def finished(self, key: str, body: RequestBody) -> None:
+        """A request is over and recorded."""
         ...
 
 
@@ -45,8 +47,8 @@ class BudgetSpent(Exception):  # noqa: N818 - not an error: the run ends in orde
 class Budget(Port):
     """Decides before each request whether it may still be sent."""
 
-    def check(self, prompt_tokens: int, output_tokens: int) -> None:
-        """Raises BudgetSpent when the request would exceed the budget."""
+    def check(self, tokens: int) -> None:
+        """Raises BudgetSpent when a request of that many tokens (prompt + output) would exceed the budget."""
         ...
 
 
@@ -67,13 +69,14 @@ class ProbeContext:
     ) -> RequestBody:
         """The answer to one question: from the journal if it is there, else from the server.
 
-        `expected_tokens` (prompt + output) is held against the budget. `sampled`: scrape the engine's metrics before and after
+        `expected_tokens` (prompt + output) is held against the budget. `sampled`: scrape the engine's metrics before
+        and after
         (meaningful while nothing else runs). Raises BudgetSpent; never raises for what the server does.
         """
         known = self.journal.get(key)
         if isinstance(known, RequestBody):
             return known
-        self.budget.check(expected_tokens, 0)
+        self.budget.check(expected_tokens)
         nonce = self.prompts.nonce(key)
         request = await build(nonce)
         self.progress.step(probe, _describe(cell))
@@ -90,8 +93,20 @@ class ProbeContext:
             after=after,
         )
         self.journal.append(key, body)
-        self.progress.spent(expected_tokens, timeline.e2e_ns)
+        self.progress.finished(key, body)
         return body
+
+    async def ask_if_provable(
+        self, key: str, *, probe: str, cell: Cell, build: Build, expected_tokens: int, sampled: bool = False
+    ) -> RequestBody | None:
+        """Like `ask`, but a prompt whose length cannot be promised is noted and left out: None."""
+        try:
+            return await self.ask(
+                key, probe=probe, cell=cell, build=build, expected_tokens=expected_tokens, sampled=sampled
+            )
+        except LengthUnproven as reason:
+            self.note(f"{key}/unproven", probe=probe, what="length_unproven", reason=str(reason), **cell)
+            return None
 
     async def count(self, key: str, *, probe: str, cell: Cell, prompt: Prompt) -> CountBody:
         """The server's count of a prompt, recorded; an error is recorded as one."""

@@ -1,0 +1,78 @@
+"""What `prove` and `demo` share: run, derive, report, show."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from longproof.claim.derive import derive, write_claim
+from longproof.claim.statements import Claim, Standing
+from longproof.cli.options import DEFAULT_EVIDENCE
+from longproof.cli.progress import TerminalWatcher
+from longproof.clock import SystemClock
+from longproof.domain.request import Route
+from longproof.domain.units import parse_duration_ns
+from longproof.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNDECIDED
+from longproof.prove.options import ProveOptions
+from longproof.prove.resume import evidence_directory, is_complete
+from longproof.prove.run import prove
+from longproof.prove.target import Target
+from longproof.report.html import write_report
+from longproof.report.text import print_card
+
+
+def proof_options_from(choices: dict[str, Any]) -> ProveOptions:
+    """The command line's words as options."""
+    budget = choices["budget"] or (None, None)
+    timeout = choices["timeout"]
+    only = choices["only"]
+    return ProveOptions(
+        context_tokens=choices["context_tokens"],
+        lengths=choices["lengths"],
+        repeats=choices["repeats"],
+        only=tuple(part.strip() for part in only.split(",")) if only else None,
+        budget_ns=budget[0],
+        budget_tokens=budget[1],
+        output_tokens=choices["output_tokens"],
+        timeout_s=parse_duration_ns(timeout) / 1e9 if timeout else None,
+        resolution_tokens=choices["resolution"],
+        route=Route(choices["route"]) if choices["route"] else None,
+        seed=choices["seed"],
+    )
+
+
+def prove_and_show(target: Target, options: ProveOptions, *, out: str | None, as_json: bool) -> int:
+    """Proves, then shows the claim: card or JSON on stdout, progress on stderr. Returns the exit code."""
+    directory = Path(out) if out else evidence_directory(Path(DEFAULT_EVIDENCE), target.label)
+    click.echo(f"seed {options.seed}; evidence in {directory}", err=True)
+    if is_complete(directory):
+        click.echo("this run is complete: nothing is repeated (name another --out to prove again)", err=True)
+        stopped_by = None
+    else:
+        with TerminalWatcher(sys.stderr) as watcher:
+            result = asyncio.run(prove(target, options, directory, clock=SystemClock(), watcher=watcher))
+        stopped_by = result.stopped_by
+    claim = derive(directory)
+    document = write_claim(directory)
+    report = write_report(directory)
+    if as_json:
+        click.echo(document.decode())
+    else:
+        print_card(claim, directory=directory, report=report)
+    if stopped_by is not None:
+        click.echo(f"stopped early: {stopped_by}", err=True)
+        return EXIT_UNDECIDED
+    return EXIT_OK if something_completed(claim) else EXIT_GATE_FAILED
+
+
+def something_completed(claim: Claim) -> bool:
+    """False when requests were sent and every one of them was refused or broke."""
+    served = [
+        item for item in claim.statements if item.metric in ("context", "ttft") and item.standing is Standing.SHOWN
+    ]
+    asked = [item for item in claim.statements if item.metric in ("context", "success_rate")]
+    return bool(served) or not asked

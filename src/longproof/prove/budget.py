@@ -1,0 +1,77 @@
+"""The budget: held against every request before it is sent. What the evidence already holds counts as spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from longproof.domain.events import RequestTimeline
+from longproof.domain.units import format_ns, format_tokens
+from longproof.errors import BudgetError
+from longproof.evidence.records import Protocol, Record, RequestBody
+from longproof.probe.context import BudgetSpent
+
+
+class RunBudget:
+    """Time and tokens of one proof, over all its sessions. Time is what requests took, not what the client did between
+    them."""
+
+    def __init__(self, protocol: Protocol, records: Iterable[Record] = ()) -> None:
+        self._most_ns = protocol.budget_ns
+        self._most_tokens = protocol.budget_tokens
+        self.spent_ns = 0
+        self.spent_tokens = 0
+        self._answered = 0
+        self._prefill_ns_per_token = 0.0
+        self._decode_ns = 0.0
+        for record in records:
+            if isinstance(record.body, RequestBody):
+                self.finished(record.body.timeline)
+
+    def finished(self, timeline: RequestTimeline) -> None:
+        """Counts a request that is over. Refusals cost time and teach nothing about speed."""
+        self.spent_ns += timeline.e2e_ns
+        prompt = timeline.prompt_tokens_sent or 0
+        ttft = timeline.ttft_ns
+        if ttft is None or not prompt:
+            return
+        produced = timeline.usage.completion_tokens if timeline.usage is not None else None
+        self.spent_tokens += prompt + (produced or 0)
+        self._answered += 1
+        if self._answered > 1:  # the first request after a start compiles and allocates: it says nothing about the rest
+            self._prefill_ns_per_token = max(self._prefill_ns_per_token, ttft / prompt)
+            self._decode_ns = max(self._decode_ns, float(timeline.e2e_ns - ttft))
+
+    def predict_ns(self, tokens: int, requests: int = 1) -> float:
+        """How long that many tokens in that many requests will take, at the slowest rate seen so far; 0 before two
+        answers."""
+        return tokens * self._prefill_ns_per_token + requests * self._decode_ns
+
+    def check(self, tokens: int) -> None:
+        """Raises BudgetSpent when a request of that many tokens (prompt + output) would go over."""
+        if self._most_tokens is not None and self.spent_tokens + tokens > self._most_tokens:
+            raise BudgetSpent(
+                f"{format_tokens(self.spent_tokens)} of {format_tokens(self._most_tokens)} tokens are spent"
+            )
+        if self._most_ns is not None and self.spent_ns + self.predict_ns(tokens) > self._most_ns:
+            raise BudgetSpent(f"{format_ns(self.spent_ns)} of {format_ns(self._most_ns)} are spent")
+
+
+def require_useful(protocol: Protocol, smallest_tokens: int, predicted_ns: float) -> None:
+    """BudgetError when the budget does not even hold the smallest request the protocol begins with."""
+    if protocol.budget_tokens is not None and protocol.budget_tokens < smallest_tokens:
+        raise BudgetError(
+            f"the budget of {format_tokens(protocol.budget_tokens)} tokens is below the"
+            f" {format_tokens(smallest_tokens)} that the"
+            " smallest useful run needs",
+            advice=f"allow at least --budget {smallest_tokens}tok, or shorten it with --context, --lengths or --only",
+        )
+    if protocol.budget_ns is not None and protocol.budget_ns < predicted_ns:
+        raise BudgetError(
+            f"the budget of {format_ns(protocol.budget_ns)} is below the {format_ns(predicted_ns)} that the"
+            " smallest useful run"
+            " takes on this server",
+            advice=(
+                f"allow at least --budget {max(1, round(predicted_ns / 1e9))}s, or shorten it with --context,"
+                " --lengths or --only"
+            ),
+        )

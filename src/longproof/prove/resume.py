@@ -1,0 +1,62 @@
+"""Where a run's evidence goes, and whether what lies there is the same run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from longproof.errors import EvidenceError
+from longproof.evidence.fingerprint import differences
+from longproof.evidence.reading import holds_run, read
+from longproof.evidence.records import Header, Protocol
+
+_NUMBERED = re.compile(r"-(\d{3,})$")
+
+
+def evidence_directory(base: Path, label: str) -> Path:
+    """The newest unfinished directory of this target below `base`, else the next number: ``http-localhost-8000-001``.
+
+    The same command, run again after a kill, finds its own evidence; after a finished run it begins a new one.
+    """
+    slug = re.sub(r"[^A-Za-z0-9.]+", "-", label).strip("-.").lower()[:80] or "target"
+    numbers = [
+        int(found.group(1))
+        for path in (base.glob(f"{slug}-*") if base.is_dir() else ())
+        if (found := _NUMBERED.search(path.name)) and path.name == f"{slug}-{found.group(1)}"
+    ]
+    newest = max(numbers, default=0)
+    if newest and not is_complete(base / f"{slug}-{newest:03d}"):
+        return base / f"{slug}-{newest:03d}"
+    return base / f"{slug}-{newest + 1:03d}"
+
+
+def is_complete(directory: Path) -> bool:
+    """Whether a finished run lies there: its protocol ran to its end and it is sealed."""
+    return holds_run(directory) and read(directory).complete
+
+
+def require_same(stored: Header, wanted: Header, directory: Path) -> None:
+    """EvidenceError naming the first things that differ when `directory` holds another run than the one asked for."""
+    if stored.target != wanted.target:
+        raise EvidenceError(
+            f"{directory} holds evidence about {stored.target}, not {wanted.target}",
+            advice="name a new directory with --out",
+        )
+    changed = differences(stored.fingerprint, wanted.fingerprint)
+    if changed:
+        what = "; ".join(f"{field} was {was}, is {now}" for field, was, now in changed[:4])
+        raise EvidenceError(
+            f"the server is not the one this evidence was begun with: {what}",
+            advice="start the server as it was, or begin anew with another --out",
+        )
+    asked = [
+        item.name
+        for item in fields(Protocol)
+        if getattr(stored.protocol, item.name) != getattr(wanted.protocol, item.name)
+    ]
+    if asked:
+        raise EvidenceError(
+            f"{directory} was begun with other options ({', '.join(asked)})",
+            advice="repeat the first command word by word to go on, or begin anew with another --out",
+        )

@@ -1,0 +1,181 @@
+"""The main job, in one straight line: from a target to sealed evidence.
+
+    target ─▶ engine ─▶ introspect ─▶ protocol ─▶ header on disk ─▶ probes in order ─▶ engine closed ─▶ seal
+
+Everything decided is on disk before the first request; everything observed is on disk before the next one. Run again
+with the same
+directory, it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol as Port
+
+import longproof
+from longproof.clock import Clock
+from longproof.domain.request import GenerationRequest
+from longproof.engines.base import Engine
+from longproof.evidence.fingerprint import fingerprint
+from longproof.evidence.reading import holds_run
+from longproof.evidence.records import FORMAT, Header, RequestBody, Step
+from longproof.evidence.store import Journal
+from longproof.probe.context import BudgetSpent, ProbeContext, Progress
+from longproof.probe.prompts import PromptBuilder
+from longproof.probe.recovery import EngineGone, check_alive
+from longproof.prove.budget import RunBudget, require_useful
+from longproof.prove.options import ProveOptions
+from longproof.prove.protocol import Cost, cost_of, plan_protocol, smallest_unit_tokens
+from longproof.prove.resume import require_same
+from longproof.prove.steps import run_step
+from longproof.prove.target import Target
+
+_CALIBRATION_TOKENS = 384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a run will cost at most, told before it starts. Time is extrapolated from one short request: longer prompts
+    are slower
+    per token, so it is a lower bound for long windows."""
+
+    cost: Cost
+    ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProveResult:
+    """Where the evidence lies, and whether the protocol ran to its end."""
+
+    directory: Path
+    complete: bool
+    stopped_by: str | None
+
+
+class Watcher(Progress, Port):
+    """Progress, plus what a person is told before the run."""
+
+    def planned(self, header: Header, directory: Path, *, resumed: bool) -> None:
+        """The header is on disk; nothing was sent yet."""
+        ...
+
+    def estimated(self, estimate: Estimate) -> None:
+        """Calibration is over; the probes begin."""
+        ...
+
+
+async def prove(
+    target: Target, options: ProveOptions, directory: Path, *, clock: Clock, watcher: Watcher
+) -> ProveResult:
+    """Proves a target into `directory`. Raises UserError for what the user must change; what the server does is
+    evidence."""
+    directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - once, before anything runs beside it
+    engine = await target.open(directory / "engine.log")
+    try:
+        deployment = await engine.introspect()
+        protocol = plan_protocol(deployment, engine.capabilities, options)
+        header = Header(
+            format=FORMAT,
+            longproof_version=longproof.__version__,
+            target=target.label,
+            fingerprint=fingerprint(deployment),
+            deployment=deployment,
+            protocol=protocol,
+        )
+        with _journal(directory, header) as journal:
+            watcher.planned(header, directory, resumed=bool(journal.records))
+            stopped_by = await _run(engine, journal, clock, watcher)
+            await engine.aclose()
+            journal.seal(complete=stopped_by is None)
+    finally:
+        await engine.aclose()
+    return ProveResult(directory=directory, complete=stopped_by is None, stopped_by=stopped_by)
+
+
+def _journal(directory: Path, header: Header) -> Journal:
+    if not holds_run(directory):
+        return Journal.create(directory, header)
+    journal = Journal.resume(directory)
+    try:
+        require_same(journal.header, header, directory)
+    except BaseException:
+        journal.close()
+        raise
+    return journal
+
+
+async def _run(engine: Engine, journal: Journal, clock: Clock, watcher: Watcher) -> str | None:
+    """All steps; returns why it stopped early, or None."""
+    protocol = journal.header.protocol
+    budget = RunBudget(protocol, journal.records)
+    session = journal.start_session(clock)
+    ctx = ProbeContext(
+        engine=engine,
+        deployment=journal.header.deployment,
+        protocol=protocol,
+        journal=journal,
+        prompts=PromptBuilder(engine, route=protocol.route, seed=protocol.seed, salt=session.salt),
+        budget=budget,
+        progress=_Counted(watcher, budget),
+    )
+    try:
+        await _calibrate(ctx, budget, watcher)
+        for step in protocol.steps:
+            await _within_budget(ctx, step)
+    except EngineGone as reason:
+        ctx.note(f"run/engine_gone/{len(journal.records)}", probe="run", what="engine_gone", reason=str(reason))
+        return str(reason)
+    return None
+
+
+async def _within_budget(ctx: ProbeContext, step: Step) -> None:
+    """A step that the budget cuts short is noted; later, cheaper steps still get their turn."""
+    try:
+        await run_step(ctx, step)
+    except BudgetSpent as reason:
+        ctx.note(f"run/budget/{step.probe}", probe=step.probe, what="budget_spent", reason=str(reason))
+
+
+async def _calibrate(ctx: ProbeContext, budget: RunBudget, watcher: Watcher) -> None:
+    """Two short requests, so that the estimate speaks of this server. They warm the engine up and enter no
+    statistic."""
+    smallest = smallest_unit_tokens(ctx.protocol)
+    require_useful(ctx.protocol, smallest, 0)
+    tokens = min(_CALIBRATION_TOKENS, smallest)
+
+    async def build(nonce: str) -> GenerationRequest:
+        built = await ctx.prompts.exact(tokens, nonce=nonce)
+        return GenerationRequest(
+            prompt=built.prompt,
+            max_tokens=ctx.protocol.output_tokens,
+            prompt_tokens=built.count.total,
+            count_source=built.count.source,
+            cold=True,
+            seed=ctx.protocol.seed,
+            timeout_s=ctx.protocol.request_timeout_s,
+        )
+
+    for repeat in range(2):
+        key, cell = f"calibration/{repeat}", {"length": tokens, "repeat": repeat}
+        answer = await ctx.ask_if_provable(key, probe="calibration", cell=dict(cell), build=build, expected_tokens=0)
+        if answer is not None:
+            await check_alive(ctx, key, probe="calibration", after=answer.timeline)
+    cost = cost_of(ctx.protocol)
+    watcher.estimated(Estimate(cost=cost, ns=budget.predict_ns(cost.tokens, cost.requests)))
+    require_useful(ctx.protocol, smallest, budget.predict_ns(smallest))
+
+
+class _Counted:
+    """Progress that also counts against the budget."""
+
+    def __init__(self, watcher: Watcher, budget: RunBudget) -> None:
+        self._watcher = watcher
+        self._budget = budget
+
+    def step(self, probe: str, what: str) -> None:
+        self._watcher.step(probe, what)
+
+    def finished(self, key: str, body: RequestBody) -> None:
+        self._budget.finished(body.timeline)
+        self._watcher.finished(key, body)
