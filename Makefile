@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-engine test-vllm test-browser test-all check docs docs-help bench clean
+.PHONY: help env demo test test-engine test-vllm test-browser test-all check docs docs-refresh bench clean
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,8 +48,8 @@ check: $(READY) ## format, lint, types, import contract, docs
 docs: $(READY) ## serve the documentation at http://127.0.0.1:8000
 	@$(BIN)/mkdocs serve
 
-docs-help: $(READY) ## write the commands' --help texts into the docs again
-	@$(BIN)/python scripts/help_blocks.py --write
+docs-refresh: $(READY) ## write --help texts and metric definitions into the docs again
+	@$(BIN)/python scripts/refresh_docs.py --write
 
 bench: $(READY) ## every benchmark, one after the other
 	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
