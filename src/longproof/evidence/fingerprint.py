@@ -19,7 +19,7 @@ _FILES = frozenset({"model_file"})
 
 
 def fingerprint(deployment: Deployment) -> Fingerprint:
-    """The facts that define a configuration, as text, and their sha256 (hex). Unknown facts and addresses are left out."""
+    """The facts that define a configuration, as text, and their sha256 (hex), without unknown facts and addresses."""
     facts = {
         name: PurePosixPath(value).name if name in _FILES else value
         for name, value in deployment.known().items()
