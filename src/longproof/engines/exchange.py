@@ -68,6 +68,8 @@ class Exchange:
             # a socket's own ETIMEDOUT is a TimeoutError as well
             gave_up = isinstance(problem, TimeoutError) and limit.expired()
             ended = EndedBy.TIMEOUT if gave_up else self._broken(problem)
+            if self._http_error is not None:
+                ended = EndedBy.HTTP_ERROR  # it was refused, and only the end of its words is missing
         return self._timeline(ended, self._finished_ns or self._clock.now_ns())
 
     async def _converse(self, client: httpx.AsyncClient) -> EndedBy:

@@ -162,12 +162,16 @@ class Link:
 
     def json_of(self, response: httpx.Response) -> JsonObject:
         """The JSON object that a response is. Raises EngineProtocolError when it is none."""
-        try:
-            found = as_object(decode(response.content))
-        except ValueError:
-            found = None
+        found = as_object(self.value_of(response))
         if found is None:
-            head = response.text[:200].strip()
-            what = f"{response.url.path} answered {response.status_code} without a JSON object: {head!r}"
-            raise EngineProtocolError(what, url=self.url)
+            raise EngineProtocolError(f"{response.url.path} answered with JSON that is no object", url=self.url)
         return found
+
+    def value_of(self, response: httpx.Response) -> object:
+        """The JSON value that a response is. Raises EngineProtocolError when it is none."""
+        try:
+            return decode(response.content)
+        except ValueError:
+            head = response.text[:200].strip()
+            what = f"{response.url.path} answered {response.status_code} with something else than JSON: {head!r}"
+            raise EngineProtocolError(what, url=self.url) from None

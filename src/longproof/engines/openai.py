@@ -7,9 +7,9 @@ and whichever of introspect, count, tokenize, detokenize, render, abort, sample,
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import orjson
 
@@ -27,6 +27,7 @@ from longproof.domain.request import (
     TokenCount,
 )
 from longproof.engines.base import Capabilities, OnContent
+from longproof.engines.known import joined
 from longproof.engines.link import Link
 from longproof.engines.local_tokenizer import LocalTokenizer
 from longproof.engines.metrics_text import metric_values
@@ -34,6 +35,11 @@ from longproof.engines.served import ServedModel, choose_model, served_models
 from longproof.errors import EngineProtocolError, UsageError
 
 _ALIVE_TIMEOUT_S = 120.0
+
+
+Known: TypeAlias = Callable[[], Deployment]
+"""What is known of a server without asking it: launch options, model file, start-up log. Called anew for each
+introspection."""
 
 
 class Owner(Protocol):
@@ -64,6 +70,8 @@ class OpenAIEngine:
     kind = EngineKind.OPENAI
     dialect = Capabilities()
     """What the dialect can do where all of its routes are reachable."""
+    known: Known | None = None
+    """What whoever started the server knows of it; `registry.connect` sets it."""
     chat_path = "/v1/chat/completions"
     completions_path = "/v1/completions"
 
@@ -170,7 +178,13 @@ class OpenAIEngine:
     # -- what it is ---------------------------------------------------------------------------------------------------
 
     async def introspect(self) -> Deployment:
-        """The model's name, and that nothing else is known."""
+        """All that the server tells of itself, joined with what whoever started it knows; provenance per field."""
+        told = await self.read_deployment()
+        return told if self.known is None else joined(told, self.known())
+
+    async def read_deployment(self) -> Deployment:
+        """What the server tells of itself: here the model's name, and that nothing else is known. Dialects override
+        this."""
         entry = await self.served()
         silent = Unknown(reason="an OpenAI-compatible server does not report it")
         return Deployment(
