@@ -92,8 +92,17 @@ def _refusal(timeline: RequestTimeline) -> Outcome:
     return Outcome.REFUSED_OTHER
 
 
+def tokens_produced(timeline: RequestTimeline) -> int | None:
+    """Output tokens: what usage says, but never fewer than the chunks that were seen with content, each of which holds
+    at
+    least one token. None without usage: chunks alone are only a lower bound."""
+    if timeline.usage is None or timeline.usage.completion_tokens is None:
+        return None
+    return max(timeline.usage.completion_tokens, len(timeline.chunks))
+
+
 def _finished(timeline: RequestTimeline) -> Outcome:
-    produced = timeline.usage.completion_tokens if timeline.usage is not None else None
+    produced = tokens_produced(timeline)
     if timeline.finish_reason == "length" and produced is not None and produced < timeline.max_tokens:
         return Outcome.SHORT
     return Outcome.COMPLETED
@@ -104,5 +113,5 @@ def completed_as_asked(timeline: RequestTimeline) -> bool:
     does not."""
     if classify(timeline) is not Outcome.COMPLETED:
         return False
-    produced = timeline.usage.completion_tokens if timeline.usage is not None else None
+    produced = tokens_produced(timeline)
     return produced is None or timeline.finish_reason == "stop" or produced >= timeline.max_tokens

@@ -88,13 +88,15 @@ class SessionBody:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestBody:
     """One request and all that was observed. `cell` are the probe's coordinates (length, repeat, arm, position …);
-    `prompt_sha256` is over the body's prompt; `nonce` makes its prompt rebuildable from the seed."""
+    `prompt_sha256` is over the body's prompt; `nonce` makes its prompt rebuildable from the seed. `exact_output`: the engine was
+    told, in its own dialect, to produce exactly `max_tokens`, so a natural stop is none."""
 
     kind: Literal["request"] = "request"
     probe: str
     cell: dict[str, int | float | str | bool]
     timeline: RequestTimeline
     prompt_sha256: str
+    exact_output: bool = False
     nonce: str | None = None
     before: EngineSample | None = None
     after: EngineSample | None = None

@@ -88,6 +88,7 @@ class ProbeContext:
             cell=cell,
             timeline=timeline,
             prompt_sha256=prompt_sha256(request.prompt),
+            exact_output=request.exact_output and self.engine.capabilities.exact_output,
             nonce=nonce,
             before=before,
             after=after,

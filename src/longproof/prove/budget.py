@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from longproof.domain.events import RequestTimeline
@@ -71,7 +72,7 @@ def require_useful(protocol: Protocol, smallest_tokens: int, predicted_ns: float
             " smallest useful run"
             " takes on this server",
             advice=(
-                f"allow at least --budget {max(1, round(predicted_ns / 1e9))}s, or shorten it with --context,"
+                f"allow at least --budget {math.ceil(predicted_ns / 1e9)}s, or shorten it with --context,"
                 " --lengths or --only"
             ),
         )

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from longproof.engines.address import base_url
 from longproof.engines.base import Engine
+from longproof.engines.embedded import EmbeddedOptions, start_embedded
+from longproof.engines.link import Link
+from longproof.engines.llamacpp import LlamaCppEngine
+from longproof.engines.model_files import resolve_model
+from longproof.engines.registry import connect
 
 
 class Target(Protocol):
@@ -18,3 +26,56 @@ class Target(Protocol):
         """Connects, or starts the engine with its log appended to `log_path`. Raises UserError when that cannot be
         done."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UrlTarget:
+    """A server that somebody else runs. `tokenizer` is a tokenizer.json for servers that do not count."""
+
+    url: str
+    model: str | None = None
+    api_key: str | None = None
+    tokenizer: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The base URL, and the model where one was named."""
+        url = base_url(self.url)
+        return url if self.model is None else f"{url} {self.model}"
+
+    async def open(self, log_path: Path) -> Engine:  # noqa: ARG002 - its log is its owner's
+        """Connects and finds out which dialect the server speaks."""
+        tokenizer = None if self.tokenizer is None else Path(self.tokenizer)
+        return await connect(self.url, model=self.model, api_key=self.api_key, tokenizer=tokenizer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedTarget:
+    """A model that the embedded llama.cpp serves for the length of the proof. `model` None = the default model."""
+
+    model: str | None = None
+    window_tokens: int | None = None
+    slots: int = 1
+    kv_type: str = "f16"
+    kv_unified: bool = False
+    threads: int | None = None
+
+    @property
+    def label(self) -> str:
+        """``embedded`` and the model as it was named."""
+        return f"embedded {self.model or 'SmolLM2-135M-Instruct'}"
+
+    async def open(self, log_path: Path) -> Engine:
+        """Fetches the model if it must, starts the engine in a process of its own, and connects to it."""
+        path = await asyncio.to_thread(resolve_model, self.model)
+        options = EmbeddedOptions(
+            model=path,
+            context_tokens=self.window_tokens,
+            slots=self.slots,
+            k_type=self.kv_type,
+            v_type=self.kv_type,
+            threads=self.threads,
+            kv_unified=self.kv_unified,
+        )
+        server = await start_embedded(options, log_path)
+        return LlamaCppEngine(Link(server.url), model=server.alias, owner=server.process, known=server.deployment)

@@ -10,7 +10,7 @@ from longproof.claim.statements import Finding, NotShown, Severity, Standing, St
 from longproof.claim.view import EvidenceView
 from longproof.domain.events import RequestTimeline
 from longproof.domain.measure import Measured, Provenance, Unknown
-from longproof.domain.outcome import Outcome, classify
+from longproof.domain.outcome import Outcome, classify, completed_as_asked, tokens_produced
 from longproof.domain.request import CountSource
 from longproof.domain.units import format_tokens
 from longproof.evidence.records import RequestBody
@@ -23,7 +23,7 @@ def read(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
     """All that accounting's records support."""
     yield from _template(view)
     yield from _counts(view)
-    yield from _clamped_with_room(view)
+    yield from _output(view)
     yield from canaries(view)
     yield from _edge(view)
 
@@ -144,19 +144,22 @@ def _differing(view: EvidenceView, differ: list[tuple[str, RequestBody, int, int
     )
 
 
-def _clamped_with_room(view: EvidenceView) -> Iterator[Finding]:
-    """Less output than asked for, by length, although the window had room for all of it; or more than asked for."""
+def _output(view: EvidenceView) -> Iterator[Finding]:
+    """Output against what was asked: cut although there was room, more than asked, or more chunks than usage admits."""
     short: list[tuple[str, RequestTimeline, int]] = []
     over: list[tuple[str, RequestTimeline, int]] = []
-    limit = view.limit_tokens()
+    understated: list[tuple[str, RequestTimeline, int]] = []
+    limit = view.limit_tokens() or _largest_completed(view)
     for key, body in view.all_requests():
         timeline = body.timeline
-        produced = timeline.usage.completion_tokens if timeline.usage is not None else None
-        if produced is None:
+        produced = tokens_produced(timeline)
+        if timeline.usage is None or timeline.usage.completion_tokens is None or produced is None:
             continue
+        if produced > timeline.usage.completion_tokens:
+            understated.append((key, timeline, timeline.usage.completion_tokens))
         if produced > timeline.max_tokens:
             over.append((key, timeline, produced))
-        elif classify(timeline) is Outcome.SHORT and _had_room(timeline, limit):
+        elif _ended_early(body, produced) and _had_room(timeline, limit):
             short.append((key, timeline, produced))
     if short:
         key, timeline, produced = short[0]
@@ -164,9 +167,8 @@ def _clamped_with_room(view: EvidenceView) -> Iterator[Finding]:
             id="accounting.output_clamped",
             severity=Severity.FAULT,
             text=(
-                f"{len(short)} answers ended by length before their time: {timeline.max_tokens} tokens asked,"
-                f" {produced} given, at a"
-                f" prompt of {timeline.prompt_tokens_sent} tokens that left room for all of them."
+                f"{len(short)} answers ended early (finish_reason {timeline.finish_reason}): {timeline.max_tokens} tokens"
+                f" asked, {produced} given, at a prompt of {timeline.prompt_tokens_sent} tokens that left room for all."
             ),
             evidence=tuple(item[0] for item in short),
             details={"asked": str(timeline.max_tokens), "given": str(produced)},
@@ -176,12 +178,36 @@ def _clamped_with_room(view: EvidenceView) -> Iterator[Finding]:
         yield Finding(
             id="accounting.output_overrun",
             severity=Severity.FAULT,
-            text=(
-                f"{len(over)} answers report more output than asked for: {timeline.max_tokens} asked, usage says"
-                f" {produced}."
-            ),
+            text=f"{len(over)} answers have more output than asked for: {timeline.max_tokens} asked, {produced} told.",
             evidence=tuple(item[0] for item in over),
         )
+    if understated:
+        key, timeline, told_tokens = understated[0]
+        yield Finding(
+            id="accounting.output_usage_wrong",
+            severity=Severity.FAULT,
+            text=(
+                f"{len(understated)} answers had more chunks with content than usage has output tokens:"
+                f" {len(timeline.chunks)} chunks, {told_tokens} tokens told."
+            ),
+            evidence=tuple(item[0] for item in understated),
+        )
+
+
+def _largest_completed(view: EvidenceView) -> int | None:
+    """Where the server tells no limit: the largest prompt + output it completed in full shows that there was room."""
+    totals = [
+        (body.timeline.prompt_tokens_sent or 0) + body.timeline.max_tokens
+        for _, body in view.all_requests()
+        if completed_as_asked(body.timeline) and body.timeline.finish_reason == "length"
+    ]
+    return max(totals, default=None)
+
+
+def _ended_early(body: RequestBody, produced: int) -> bool:
+    """Cut by length, or stopped although the engine was told not to stop."""
+    stopped = body.exact_output and body.timeline.finish_reason == "stop" and produced < body.timeline.max_tokens
+    return classify(body.timeline) is Outcome.SHORT or stopped
 
 
 def _had_room(timeline: RequestTimeline, limit: int | None) -> bool:
