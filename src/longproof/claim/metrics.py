@@ -32,7 +32,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric. `by_length`: its statements hold for one prompt length each (`Statement.at_tokens`)."""
+    """One metric. `by_length`: its statements hold for one prompt length each (`Statement.at_tokens`). `cold`: it
+    speaks of cold prompts alone; a statement with the condition ``cache: warm`` is of another thing."""
 
     id: str
     unit: str
@@ -43,6 +44,7 @@ class Metric:
     formula: str
     inputs: tuple[str, ...]
     undefined: str
+    cold: bool = False
 
 
 _ALL = (
@@ -100,6 +102,7 @@ _ALL = (
         formula="(first_token_ns - submitted_ns) / 1e9",
         inputs=("timeline.submitted_ns", "timeline.first_token_ns"),
         undefined="no content came",
+        cold=True,
     ),
     Metric(
         id="tpot",
@@ -121,7 +124,7 @@ _ALL = (
         definition="Gap between one content chunk and the next; an engine may put several tokens into a chunk.",
         formula="(chunk[i + 1].at_ns - chunk[i].at_ns) / 1e9, all gaps of all answers",
         inputs=("timeline.chunks",),
-        undefined="fewer than two chunks",
+        undefined="fewer than two chunks, or chunks that do not hold one token each by usage",
     ),
     Metric(
         id="e2e",
@@ -133,6 +136,7 @@ _ALL = (
         formula="(finished_ns - submitted_ns) / 1e9 of completed requests",
         inputs=("timeline.submitted_ns", "timeline.finished_ns"),
         undefined="the request did not complete",
+        cold=True,
     ),
     Metric(
         id="prefill_rate",
@@ -144,6 +148,7 @@ _ALL = (
         formula="prompt tokens / ttft",
         inputs=("timeline.prompt_tokens_sent", "ttft"),
         undefined="no content came, or the prompt was not proven cold",
+        cold=True,
     ),
     Metric(
         id="decode_rate",
@@ -157,6 +162,39 @@ _ALL = (
         undefined="tpot is undefined",
     ),
     Metric(
+        id="engine_ttft_gap",
+        unit="s",
+        better=Better.LOWER,
+        kind=Kind.SAMPLES,
+        by_length=True,
+        definition="How much later than by the engine's own clock the client saw the first token.",
+        formula="ttft - the engine's time to first token of the same request",
+        inputs=("ttft", "metrics before and after", "timeline.engine_timings"),
+        undefined="the engine does not tell its own time",
+    ),
+    Metric(
+        id="ttft_exponent",
+        unit="power",
+        better=Better.LOWER,
+        kind=Kind.EXACT,
+        by_length=True,
+        definition="Growth of cold TTFT from the length before to this one: 1 = in proportion, 2 = squared.",
+        formula="log(ttft / ttft at the length before) / log(length / the length before), of geometric means",
+        inputs=("ttft",),
+        undefined="no cold samples at one of the two lengths",
+    ),
+    Metric(
+        id="first_run_ratio",
+        unit="ratio",
+        better=Better.LOWER,
+        kind=Kind.RATIO,
+        by_length=False,
+        definition="TTFT of the first request of the run as a fraction of later cold ones of the same length.",
+        formula="ttft(first) / mean ttft(later)",
+        inputs=("calibration requests", "speed requests"),
+        undefined="no later request of the same length",
+    ),
+    Metric(
         id="warm_ttft_ratio",
         unit="ratio",
         better=Better.LOWER,
@@ -168,15 +206,48 @@ _ALL = (
         undefined="no pair of which both gave a token",
     ),
     Metric(
+        id="new_tail_ttft_ratio",
+        unit="ratio",
+        better=Better.LOWER,
+        kind=Kind.RATIO,
+        by_length=True,
+        definition="Time to first token of a known beginning with a new tail, as a fraction of the cold time.",
+        formula="geometric mean of ttft(new tail) / ttft(cold) over pairs of the same beginning",
+        inputs=("warmth requests",),
+        undefined="no pair of which both gave a token",
+    ),
+    Metric(
         id="cached_fraction",
         unit="fraction",
         better=Better.HIGHER,
         kind=Kind.SAMPLES,
         by_length=True,
         definition="Share of a repeated prompt's tokens that the server says it took from its cache.",
-        formula="usage.cached_tokens / usage.prompt_tokens of the repeated prompt",
-        inputs=("timeline.usage",),
+        formula="cached tokens / prompt tokens of the repeated prompt",
+        inputs=("timeline.usage", "metrics before and after"),
         undefined="the server reports no cached tokens",
+    ),
+    Metric(
+        id="new_tail_cached_fraction",
+        unit="fraction",
+        better=Better.HIGHER,
+        kind=Kind.SAMPLES,
+        by_length=True,
+        definition="Share of a known beginning with a new tail that the server says it took from its cache.",
+        formula="cached tokens / prompt tokens of the prompt with a new tail",
+        inputs=("timeline.usage", "metrics before and after"),
+        undefined="the server reports no cached tokens",
+    ),
+    Metric(
+        id="prefix_reuse",
+        unit="ratio",
+        better=Better.LOWER,
+        kind=Kind.RATIO,
+        by_length=False,
+        definition="Whether a repeated prompt costs less at all: its TTFT over the cold one, all lengths together.",
+        formula="geometric mean of ttft(again) / ttft(cold) over all pairs",
+        inputs=("warmth requests",),
+        undefined="no pair of which both gave a token",
     ),
     Metric(
         id="success_rate",
