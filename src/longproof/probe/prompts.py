@@ -103,6 +103,19 @@ class PromptBuilder:
             frame = await self._front()
             return (await self._tally.prompt(frame.prompt(nonce, ""))).total + _NONCE_WORDS
 
+    async def most_shared_tokens(self) -> int:
+        """How long a beginning two prompts with different nonces can share at most: the template's, and the nonce's own
+        length.
+
+        Not exact, but never too small: a server that reports more cached tokens for a fresh prompt is wrong. Raises
+        LengthUnproven where nobody counts.
+        """
+        if not self._sends_ids:
+            return await self.minimum_tokens()
+        nonce = self.nonce("minimum")
+        with _explained(self._wanted(1, nonce, (), "", None)):
+            return len(await self._engine.tokenize(nonce)) + _NONCE_WORDS
+
     @property
     def _sends_ids(self) -> bool:
         return self._route is Route.COMPLETIONS and self._engine.capabilities.token_ids
