@@ -1,4 +1,4 @@
-"""Evidence made by hand: every builder gives a sensible, consistent whole, and takes overrides for what a test is about.
+"""Evidence made by hand: every builder gives a sensible, consistent whole, and takes overrides for what a test needs.
 
 build_timeline(prompt_tokens=4096, ttft_ns=900_000_000)      a completed request
 build_timeline(max_tokens=16, output_tokens=2)               a clamped one

@@ -1,0 +1,129 @@
+"""One generation request from its first byte to its end, as an ASGI exchange.
+
+    body ─▶ Ask ─▶ lies in force ─▶ read part ─▶ window ─▶ pool ─▶ prefill ─▶ tokens ─▶ end
+              │            │                        │        │                  │
+           refusal   refuse, hang, crash         refusal  refusal, queue   error, cut, crash
+
+The client's leaving ends it wherever it is.
+"""
+
+from __future__ import annotations
+
+import json
+
+from longproof.clock import NS_PER_S
+from longproof.testing.answer_plan import AnswerPlan, plan_answer, read_part
+from longproof.testing.ask import Ask, Refusal, read_ask, read_json
+from longproof.testing.engine_log import Ending, Served
+from longproof.testing.engine_state import EngineState
+from longproof.testing.event_stream import Send, send_whole
+from longproof.testing.fake_pool import PoolRefusal
+from longproof.testing.generation import Generation
+from longproof.testing.lies import Crash, Hang, HtmlAnswer, IgnoreDisconnect, Lie, Refuse, SlowHeaders, find
+from longproof.testing.presence import ClientLeft, Presence, Receive
+from longproof.testing.refusals import HTML_PAGE, refusal_body
+from longproof.testing.replies import Reply, StreamReply, WholeReply
+from longproof.testing.window import no_room, output_allowance
+from longproof.testing.wire_shapes import Shapes
+
+
+class _Over(Exception):  # noqa: N818 - a way out, not an error
+    """The exchange ends here; a response that is open stays incomplete, so the server closes the connection."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.value)
+        self.ending = ending
+
+
+class Exchange:
+    """Serves one request. `run` returns when it is over, whatever happened; the log entry says what did."""
+
+    def __init__(self, state: EngineState, served: Served, receive: Receive, send: Send, *, chat: bool) -> None:
+        self._state = state
+        self._behaviour = state.behaviour
+        self._served = served
+        self._send = send
+        self._chat = chat
+        self._client = Presence(receive, state.clock, served)
+        self._lies: tuple[Lie, ...] = ()
+
+    async def run(self) -> None:
+        served = self._served
+        try:
+            await self._serve(await self._client.body())
+        except Refusal as refusal:
+            served.ending = Ending.REFUSED
+            await self._refuse(refusal)
+        except PoolRefusal as refusal:
+            served.ending = Ending.REFUSED
+            await self._refuse(no_room(refusal, self._behaviour))
+        except ClientLeft:
+            served.ending = Ending.DISCONNECTED
+        except _Over as over:
+            served.ending = over.ending
+        finally:
+            self._client.stop()
+            served.ending = served.ending or Ending.STOPPED
+            served.finished_ns = self._state.clock.now_ns()
+
+    async def _serve(self, raw: bytes) -> None:
+        served, pool = self._served, self._state.pool
+        ask = read_ask(read_json(raw, self._behaviour), self._behaviour, chat=self._chat)
+        self._lies = self._state.schedule.in_force(self._behaviour.lies, len(ask.ids))
+        self._client.stay = find(self._lies, IgnoreDisconnect) is not None
+        served.options, served.prompt_tokens = ask.options, len(ask.ids)
+        served.lies = tuple(lie.name for lie in self._lies)
+        await self._before_reading()
+        served.read_ids = read_part(ask.ids, self._lies)
+        allowance = output_allowance(ask, served.read_tokens, self._behaviour)
+        plan = plan_answer(ask, served.read_ids, allowance, self._lies)
+        hang = find(self._lies, Hang)
+        ticket = pool.enter(served.read_tokens + allowance, strand=hang is not None)
+        try:
+            reply = self._reply(ask, plan)
+            if hang is None or hang.headers == "at_once":
+                await reply.open()
+                served.status, served.headers_ns = 200, self._state.clock.now_ns()
+            await self._client.wait_for(ticket.admitted)
+            served.admitted_ns = self._state.clock.now_ns()
+            served.ending = await Generation(self._state, served, self._client, ask, plan, reply, self._lies).run()
+        finally:
+            pool.leave(ticket)
+
+    async def _before_reading(self) -> None:
+        slow, refuse, crash = find(self._lies, SlowHeaders), find(self._lies, Refuse), find(self._lies, Crash)
+        if slow is not None:
+            await self._client.sleep_until(self._state.clock.now_ns() + round(slow.delay_s * NS_PER_S))
+        if refuse is not None:
+            status, headers, raw = refusal_body(refuse, self._behaviour.dialect)
+            await self._whole(status, headers, raw)
+            raise _Over(Ending.REFUSED)
+        if find(self._lies, HtmlAnswer) is not None:
+            await self._whole(200, [("content-type", "text/html; charset=utf-8")], HTML_PAGE)
+            raise _Over(Ending.COMPLETED)
+        if crash is not None and crash.after_tokens is None:
+            self._state.go_down()
+            raise _Over(Ending.CRASHED)
+
+    def _reply(self, ask: Ask, plan: AnswerPlan) -> Reply:
+        dialect = self._behaviour.dialect
+        shapes = Shapes(
+            dialect=dialect,
+            answer_id=f"{dialect.id_prefix[0 if ask.chat else 1]}fake{self._served.index:08d}",
+            created=int(self._state.clock.wall().timestamp()),
+            model=self._behaviour.model,
+            chat=ask.chat,
+            top_logprobs=ask.top_logprobs,
+        )
+        if not ask.stream:
+            return WholeReply(self._send, dialect, shapes)
+        return StreamReply(self._send, dialect, shapes, self._lies, finish=plan.finish, include_usage=ask.include_usage)
+
+    async def _refuse(self, refusal: Refusal) -> None:
+        dialect = self._behaviour.dialect
+        headers = [*dialect.headers, ("content-type", dialect.json_type)]
+        await self._whole(refusal.status, headers, json.dumps(refusal.body).encode())
+
+    async def _whole(self, status: int, headers: list[tuple[str, str]], raw: bytes) -> None:
+        self._served.status, self._served.headers_ns = status, self._state.clock.now_ns()
+        await send_whole(self._send, status, headers, raw)

@@ -1,0 +1,240 @@
+"""A real HTTP server that behaves like an honest, fast engine, and lies on command.
+
+    engine = lying_engine(HONEST.lying(TruncateInput(keep_tokens=512)))
+    with engine as url:                      # or: async with engine as url
+        …                                    # any client
+    engine.log.last.read_tokens              # what it really read
+
+By hand: ``python -m longproof.testing.lying_engine --lie truncate_input:keep_tokens=512``. The lies are listed in
+`longproof.testing.lies`, all other settings in `longproof.testing.behaviour.Behaviour`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import socket
+import sys
+import threading
+import time
+
+import uvicorn
+
+from longproof.errors import EXIT_USER_ERROR, UserError
+from longproof.testing.behaviour import Behaviour, parse_lies
+from longproof.testing.dialects import DIALECTS
+from longproof.testing.engine_app import engine_app
+from longproof.testing.engine_log import EngineLog
+from longproof.testing.engine_state import EngineState
+from longproof.testing.fake_pool import OverCapacity
+from longproof.testing.lies import LIES
+
+HONEST = Behaviour()
+"""An honest llama.cpp with a window of 8,192 tokens."""
+_START_S = 10.0
+
+
+class LyingEngine:
+    """The server, in a thread of this process. A context manager, sync and async, that gives its URL; can be entered
+    again.
+
+    `log` keeps what it really did, across restarts. All methods may be called from any thread.
+    """
+
+    def __init__(self, behaviour: Behaviour = HONEST, *, port: int = 0) -> None:
+        self.behaviour = behaviour
+        self.log = EngineLog()
+        self._port = port
+        self._life: _Life | None = None
+
+    @property
+    def url(self) -> str:
+        """Base URL; stays the same after a restart. RuntimeError before the first start."""
+        if not self._port:
+            raise RuntimeError("the engine was never started")
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether it listens."""
+        return self._life is not None and self._life.alive
+
+    def start(self) -> str:
+        """Starts it and waits until it listens; returns the URL."""
+        if self._life is not None:
+            self._life.stop()
+        listener = _listen(self._port)
+        self._port = listener.getsockname()[1]
+        self._life = _Life(self.behaviour, self.log, listener)
+        return self.url
+
+    def stop(self) -> None:
+        """Stops it; open requests are dropped. Safe to call twice."""
+        if self._life is not None:
+            self._life.stop()
+            self._life = None
+
+    def crash(self) -> None:
+        """Drops every connection and stops listening; `start` begins a new life on the same port, with an empty
+        cache."""
+        if self._life is not None:
+            self._life.go_down()
+
+    def behave(self, behaviour: Behaviour) -> None:
+        """Other lies from the next request on. ValueError for what only a new start can change: dialect, slots, pool,
+        cache."""
+        fixed = ("dialect", "slots", "kv_capacity_tokens", "over_capacity", "cache_entries", "window_tokens")
+        changed = [name for name in fixed if getattr(behaviour, name) != getattr(self.behaviour, name)]
+        if changed and self.alive:
+            raise ValueError(f"{', '.join(changed)} can only change with a new start")
+        self.behaviour = behaviour
+        if self._life is not None:
+            self._life.state.behave(behaviour)
+
+    def __enter__(self) -> str:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> str:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.stop)
+
+
+def lying_engine(behaviour: Behaviour = HONEST, *, port: int = 0) -> LyingEngine:
+    """An engine that is not started yet: enter it. `port` 0: any free one."""
+    return LyingEngine(behaviour, port=port)
+
+
+class _Life:
+    """One run of the server, from listening to its end: a thread with an event loop of its own."""
+
+    def __init__(self, behaviour: Behaviour, log: EngineLog, listener: socket.socket) -> None:
+        self.state = EngineState(behaviour, log, self.go_down)
+        self._listener = listener
+        config = uvicorn.Config(
+            engine_app(self.state),
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_graceful_shutdown=0,
+        )
+        self._server = uvicorn.Server(config)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="lying-engine", daemon=True)
+        self._thread.start()
+        end = time.monotonic() + _START_S
+        while not self._server.started:
+            if time.monotonic() > end or not self._thread.is_alive():
+                raise RuntimeError("the lying engine did not start")
+            time.sleep(0.002)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive() and not self._server.should_exit
+
+    def go_down(self) -> None:
+        """As a crash: connections are reset, nothing listens any more. From any thread."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+        if threading.current_thread() is self._thread:
+            self._drop_everything()
+        else:
+            done = threading.Event()
+            with contextlib.suppress(RuntimeError):  # the loop closed meanwhile: it is down
+                loop.call_soon_threadsafe(lambda: (self._drop_everything(), done.set()))
+                done.wait(_START_S)
+
+    def stop(self) -> None:
+        self.go_down()
+        self._thread.join(_START_S)
+
+    def _run(self) -> None:
+        async def serve() -> None:
+            self._loop = asyncio.get_running_loop()
+            await self._server.serve(sockets=[self._listener])
+
+        try:
+            asyncio.run(serve())
+        finally:
+            self._listener.close()
+
+    def _drop_everything(self) -> None:
+        self._server.should_exit = self._server.force_exit = True
+        for server in self._server.servers:
+            server.close()
+        self._listener.close()
+        for connection in list(self._server.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if isinstance(transport, asyncio.WriteTransport):
+                transport.abort()
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m longproof.testing.lying_engine", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--lie", action="append", default=[], metavar="NAME[:key=value,…]", help=", ".join(sorted(LIES))
+    )
+    parser.add_argument("--dialect", choices=sorted(DIALECTS), default="llama.cpp")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--model", default=HONEST.model)
+    parser.add_argument("--window", type=int, default=HONEST.window_tokens, metavar="TOKENS")
+    parser.add_argument("--slots", type=int, default=HONEST.slots)
+    parser.add_argument("--kv-capacity", type=int, default=None, metavar="TOKENS")
+    parser.add_argument("--over-capacity", choices=[policy.value for policy in OverCapacity], default="queue")
+    parser.add_argument("--prefill-rate", type=float, default=HONEST.prefill_tokens_per_s, metavar="TOKENS_PER_S")
+    parser.add_argument("--token-time", type=float, default=HONEST.token_s, metavar="SECONDS")
+    parser.add_argument("--api-key", default=None)
+    options = parser.parse_args(arguments)
+    try:
+        lies = parse_lies(options.lie)
+    except UserError as problem:
+        sys.stderr.write(f"{problem.problem}: {problem.advice}\n")
+        return EXIT_USER_ERROR
+    behaviour = Behaviour(
+        dialect=DIALECTS[options.dialect],
+        model=options.model,
+        window_tokens=options.window,
+        slots=options.slots,
+        kv_capacity_tokens=options.kv_capacity,
+        over_capacity=OverCapacity(options.over_capacity),
+        prefill_tokens_per_s=options.prefill_rate,
+        token_s=options.token_time,
+        api_key=options.api_key,
+        lies=lies,
+    )
+    engine = lying_engine(behaviour, port=options.port)
+    with engine as url, contextlib.suppress(KeyboardInterrupt):
+        sys.stdout.write(f"{url}\n")
+        sys.stdout.flush()
+        while engine.alive:
+            time.sleep(0.1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))
