@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from longproof.claim.metrics import METRICS, Kind
+from longproof.claim.metric import Kind
+from longproof.claim.metrics import METRICS
 from longproof.claim.requirement import Op, Stat
 from longproof.claim.statements import Statement
 from longproof.domain.measure import Unknown
@@ -33,20 +34,21 @@ class Bounds:
 def bounds_of(statement: Statement, stat: Stat | None, confidence: float) -> Bounds | Unknown:
     """The bounds a statement supports. Unknown, with the reason, where it holds no number."""
     kind = METRICS[statement.metric].kind
-    if kind is Kind.SAMPLES and statement.samples:
+    if statement.samples and (kind is Kind.SAMPLES or stat in (Stat.MAX, Stat.MIN)):
         return _of_samples(statement.samples, stat or Stat.MEAN, confidence)
-    if kind is Kind.RATIO and statement.samples:
+    if statement.samples and kind is Kind.RATIO:
         return _of_ratios(statement.samples, confidence)
     if isinstance(statement.value, Unknown):
         return statement.value
     value = statement.value.value
-    if kind is Kind.SAMPLES and stat not in (None, Stat.MEAN):
-        return Unknown(reason=f"no samples were kept to take the {stat} of")
+    if stat not in (None, Stat.MEAN):
+        why = "its samples depend on each other" if kind is Kind.DEPENDENT else "no samples were kept"
+        return Unknown(reason=f"the {stat} cannot be bounded: {why}")
     if kind is Kind.EXACT or kind is Kind.REACH:
         return Bounds(estimate=value, low=value, high=value, what="", inferred=False)
     if kind is Kind.PROPORTION:
         return _of_trials(value, statement.n, confidence)
-    return _of_interval(statement, value, confidence)
+    return _of_interval(statement, value, "" if stat is None else stat.value, confidence)
 
 
 def repeats_to_decide(
@@ -57,8 +59,10 @@ def repeats_to_decide(
         return _trials_to_decide(statement.n, found.estimate, limit, confidence)
     if stat is not None and stat.quantile is not None:
         return _for_quantile(statement.samples, stat.quantile, op, limit, confidence, found.estimate)
-    samples = statement.samples
-    if METRICS[statement.metric].kind is Kind.RATIO:
+    samples, kind = statement.samples, METRICS[statement.metric].kind
+    if kind in (Kind.DEPENDENT, Kind.ESTIMATE):
+        return None
+    if kind is Kind.RATIO:
         if limit <= 0:
             return None
         samples, limit = tuple(math.log(value) for value in samples), math.log(limit)
@@ -120,7 +124,7 @@ def _of_trials(share: float, n: int, confidence: float) -> Bounds | Unknown:
     )
 
 
-def _of_interval(statement: Statement, value: float, confidence: float) -> Bounds:
+def _of_interval(statement: Statement, value: float, what: str, confidence: float) -> Bounds:
     """Without samples the statement's own interval serves, where its one-sided confidence is enough."""
     interval = statement.interval
     if interval is None or (1 + interval.confidence) / 2 < confidence:
@@ -130,7 +134,7 @@ def _of_interval(statement: Statement, value: float, confidence: float) -> Bound
         return Bounds(
             estimate=value, low=Unknown(reason=reason), high=Unknown(reason=reason), what="mean", inferred=True
         )
-    return Bounds(estimate=value, low=interval.low, high=interval.high, what="mean", inferred=True)
+    return Bounds(estimate=value, low=interval.low, high=interval.high, what=what, inferred=True)
 
 
 def _trials_to_decide(n: int, share: float, limit: float, confidence: float) -> int | None:

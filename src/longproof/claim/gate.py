@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longproof.claim.bounds import Bounds, bounds_of, repeats_to_decide
-from longproof.claim.metrics import METRICS, Kind
+from longproof.claim.metric import Kind
+from longproof.claim.metrics import METRICS
 from longproof.claim.reach import decide_reach
 from longproof.claim.requirement import Requirement, check_confidence, parse_requirement
 from longproof.claim.statements import Claim, Severity, Standing, Statement

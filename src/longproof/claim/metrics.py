@@ -1,53 +1,12 @@
-"""Every metric a claim may speak of, defined once: what it is, its unit, which way is better, and when it has no
-value."""
+"""The registry of metrics: everything a claim may speak of, defined once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from longproof.claim.metric import Better, Kind, Metric
 
+__all__ = ["METRICS", "Better", "Kind", "Metric"]
 
-class Better(StrEnum):
-    """Which direction a user wishes for."""
-
-    HIGHER = "higher"
-    LOWER = "lower"
-    NEITHER = "neither"
-
-
-class Kind(StrEnum):
-    """What a metric's statements hold, and so how a requirement about it is decided."""
-
-    REACH = "reach"
-    """A length that was shown, and perhaps one that was refuted."""
-    EXACT = "exact"
-    """One number as reported or counted; it has no spread."""
-    SAMPLES = "samples"
-    """Independent samples; requirements speak of their mean, a quantile or an extreme."""
-    RATIO = "ratio"
-    """Samples of a ratio; their mean is geometric."""
-    PROPORTION = "proportion"
-    """Successes among n trials."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    """One metric. `by_length`: its statements hold for one prompt length each (`Statement.at_tokens`). `cold`: it
-    speaks of cold prompts alone; a statement with the condition ``cache: warm`` is of another thing."""
-
-    id: str
-    unit: str
-    better: Better
-    kind: Kind
-    by_length: bool
-    definition: str
-    formula: str
-    inputs: tuple[str, ...]
-    undefined: str
-    cold: bool = False
-
-
-_ALL = (
+_ALL: tuple[Metric, ...] = (
     Metric(
         id="context",
         unit="tokens",
@@ -114,17 +73,19 @@ _ALL = (
         formula="(last chunk - first token) / (output tokens - 1) / 1e9",
         inputs=("timeline.chunks", "timeline.usage.completion_tokens"),
         undefined="fewer than two output tokens, or no usage: chunks are not tokens",
+        cold=True,
     ),
     Metric(
         id="itl",
         unit="s",
         better=Better.LOWER,
-        kind=Kind.SAMPLES,
+        kind=Kind.DEPENDENT,
         by_length=True,
-        definition="Gap between one content chunk and the next; an engine may put several tokens into a chunk.",
+        definition="Gap between one output token and the next, where each chunk holds one token.",
         formula="(chunk[i + 1].at_ns - chunk[i].at_ns) / 1e9, all gaps of all answers",
-        inputs=("timeline.chunks",),
-        undefined="fewer than two chunks, or chunks that do not hold one token each by usage",
+        inputs=("timeline.chunks", "timeline.usage.completion_tokens"),
+        undefined="fewer than two chunks, or chunks that are not one token each",
+        cold=True,
     ),
     Metric(
         id="e2e",
@@ -160,6 +121,7 @@ _ALL = (
         formula="1 / tpot",
         inputs=("tpot",),
         undefined="tpot is undefined",
+        cold=True,
     ),
     Metric(
         id="engine_ttft_gap",
@@ -250,6 +212,73 @@ _ALL = (
         undefined="no pair of which both gave a token",
     ),
     Metric(
+        id="new_tail_ttft_ratio",
+        unit="ratio",
+        better=Better.LOWER,
+        kind=Kind.RATIO,
+        by_length=True,
+        definition="Time to first token of a prompt with a known beginning and a new tail, over its cold time.",
+        formula="geometric mean of ttft(new_tail) / ttft(cold) over pairs with the same beginning",
+        inputs=("warmth requests",),
+        undefined="no pair of which both gave a token",
+    ),
+    Metric(
+        id="new_tail_cached_fraction",
+        unit="fraction",
+        better=Better.HIGHER,
+        kind=Kind.SAMPLES,
+        by_length=True,
+        definition="Share of a prompt with a known beginning and a new tail that came from the cache, by the server's word.",
+        formula="reported cached tokens / prompt tokens of the new_tail prompt",
+        inputs=("timeline.usage", "timeline.engine_timings", "engine metrics"),
+        undefined="the server reports no cached tokens",
+    ),
+    Metric(
+        id="prefix_reuse",
+        unit="ratio",
+        better=Better.LOWER,
+        kind=Kind.RATIO,
+        by_length=False,
+        definition="Time to first token of prompts sent again, as a fraction of their cold time, over all lengths.",
+        formula="geometric mean of ttft(again) / ttft(cold) over all pairs",
+        inputs=("warmth requests",),
+        undefined="no pair of which both gave a token",
+    ),
+    Metric(
+        id="ttft_exponent",
+        unit="power",
+        better=Better.LOWER,
+        kind=Kind.ESTIMATE,
+        by_length=True,
+        definition="The power of the length with which cold time to first token grew from the next shorter length.",
+        formula="log(ttft ratio) / log(length ratio)",
+        inputs=("ttft at two lengths",),
+        undefined="one length alone was measured",
+    ),
+    Metric(
+        id="first_run_ratio",
+        unit="ratio",
+        better=Better.LOWER,
+        kind=Kind.EXACT,
+        by_length=False,
+        definition="Time to first token of the run's first request, as a multiple of later ones of the same length.",
+        formula="ttft(first) / mean ttft(later)",
+        inputs=("calibration requests", "speed requests"),
+        undefined="no later request of the same length",
+    ),
+    Metric(
+        id="engine_ttft_gap",
+        unit="s",
+        better=Better.LOWER,
+        kind=Kind.SAMPLES,
+        by_length=True,
+        definition="How much later the client saw the first token than the engine's own clock says.",
+        formula="client ttft - engine ttft of the same request",
+        inputs=("timeline.first_token_ns", "engine metrics", "timeline.engine_timings"),
+        undefined="the engine has no such clock",
+        cold=True,
+    ),
+    Metric(
         id="success_rate",
         unit="fraction",
         better=Better.HIGHER,
@@ -303,6 +332,17 @@ _ALL = (
         formula="usage.completion_tokens",
         inputs=("accounting edge requests",),
         undefined="no answer, or no usage",
+    ),
+    Metric(
+        id="edge",
+        unit="tokens",
+        better=Better.NEITHER,
+        kind=Kind.EXACT,
+        by_length=True,
+        definition="What became of a request at the very limit that was not answered: an outcome, no number.",
+        formula="none",
+        inputs=("accounting edge requests",),
+        undefined="always: it tells an outcome",
     ),
     Metric(
         id="faults",

@@ -11,7 +11,8 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import NoReturn
 
-from longproof.claim.metrics import METRICS, Kind, Metric
+from longproof.claim.metric import Kind, Metric
+from longproof.claim.metrics import METRICS
 from longproof.domain.units import parse_tokens
 from longproof.errors import UsageError
 
@@ -35,11 +36,13 @@ _UNITS: dict[str, dict[str, Fraction]] = {
     "tok/s": {"": Fraction(1), "tok/s": Fraction(1)},
     "fraction": {"": Fraction(1), "%": Fraction(1, 100)},
     "ratio": {"": Fraction(1), "x": Fraction(1), "%": Fraction(1, 100)},
+    "power": {"": Fraction(1)},
     "findings": {"": Fraction(1)},
     "places": {"": Fraction(1)},
 }
 """Exact, so that 2300 ms is the same limit as 2.3 s."""
 _NAMED_UNITS = {"s": "s", "ms": "ms", "us": "us", "tokens": "tokens", "tok_s": "tok/s"}
+_SAMPLED = (Kind.SAMPLES, Kind.DEPENDENT)
 _LEAST_CONFIDENCE = 0.5
 
 
@@ -141,13 +144,13 @@ def _name(text: str, name: str) -> tuple[Metric, Stat | None, str]:
     for candidate in Stat:
         if rest == candidate or rest.startswith(f"{candidate}_"):
             stat, rest = candidate, rest[len(candidate) + 1 :]
-    if stat is not None and metric.kind is not Kind.SAMPLES:
+    if stat is not None and metric.kind not in _SAMPLED:
         _refuse(text, f"asks for the {stat} of {metric.id}, which has no samples", f"write '{metric.id}' alone")
     if rest and (rest not in _NAMED_UNITS or not _measures(metric, _NAMED_UNITS[rest])):
         known = [name for name, unit in _NAMED_UNITS.items() if _measures(metric, unit)]
-        can = f"statistics ({', '.join(Stat)})" if metric.kind is Kind.SAMPLES else "no statistic"
+        can = f"statistics ({', '.join(Stat)})" if metric.kind in _SAMPLED else "no statistic"
         _refuse(text, f"has '{rest}' behind {metric.id}", f"{metric.id} takes {can} and units ({', '.join(known)})")
-    if metric.kind is Kind.SAMPLES and stat is None:
+    if metric.kind in _SAMPLED and stat is None:
         stat = Stat.MEAN
     return metric, stat, _NAMED_UNITS.get(rest, "")
 
