@@ -11,7 +11,7 @@ Whatever the server does ends up in the timeline; only the cancellation of our o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ from longproof.engines.base import OnContent
 from longproof.engines.server_error import KEPT_BODY_BYTES, error_from_body
 from longproof.engines.wire import Delta, OpenAIStream
 
-_DRAIN_S = 0.25
+_LEAVE_S = 0.25
 _KEPT_HEADERS = ("server", "date", "via", "content-type", "retry-after", "openai-processing-ms", "openai-version")
 _MAX_HEADERS = 32
 _MAX_HEADER_CHARS = 256
@@ -96,8 +96,8 @@ class Exchange:
             self._submitted_ns = self._clock.now_ns()
 
     async def _read(self, response: httpx.Response) -> EndedBy:
-        body = response.aiter_bytes()
-        async for piece in body:
+        pieces = response.aiter_bytes()
+        async for piece in pieces:
             deltas = self._stream.feed(piece, self._clock.now_ns())
             if self._tell(deltas):
                 return self._finish(EndedBy.CANCELLED)
@@ -106,15 +106,19 @@ class Exchange:
                 return self._finish(EndedBy.BAD_BODY)
             if self._stream.done:
                 self._finish(EndedBy.DONE)
-                with suppress(httpx.HTTPError, TimeoutError):
-                    async with asyncio.timeout(_DRAIN_S):  # reading the end keeps the connection for the next request
-                        async for rest in body:
-                            self._stream.feed(rest, self._clock.now_ns())
+                await self._leave_in_order(pieces)
                 return EndedBy.DONE
         ended, deltas = self._stream.finish(self._clock.now_ns())
         if self._tell(deltas):
             ended = EndedBy.CANCELLED
         return self._finish(ended)
+
+    async def _leave_in_order(self, pieces: AsyncIterator[bytes]) -> None:
+        """Reads the end of the body, so that the server does not take our going for a disconnect; not for long."""
+        with suppress(httpx.HTTPError, TimeoutError):
+            async with asyncio.timeout(_LEAVE_S):
+                async for piece in pieces:
+                    self._stream.feed(piece, self._clock.now_ns())
 
     def _finish(self, ended: EndedBy) -> EndedBy:
         self._finished_ns = self._clock.now_ns()

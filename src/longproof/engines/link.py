@@ -40,7 +40,11 @@ class Refused(EngineProtocolError):  # noqa: N818 - named for what happened, as 
 
 
 class Link:
-    """One base URL, one key, one httpx client (HTTP/1.1, as many connections as asked for, no read timeout of its own).
+    """One base URL, one key, over HTTP/1.1, with as many connections as asked for and no read timeout of its own.
+
+    Calls share kept-alive connections and are sent a second time when one breaks before any answer: servers close idle
+    ones without a word (llama.cpp's after 100 requests). Every generation request has a connection of its own: it is
+    never sent twice, and a server that breaks it is a fact.
 
     Calls raise EngineUnreachable, EngineProtocolError or its child `Refused`. Proxies from the environment are not used
     for loopback addresses. Raises UsageError for an address or key that cannot be one.
@@ -58,16 +62,23 @@ class Link:
             httpx.URL(self.url)
         except httpx.InvalidURL as problem:
             raise UsageError(f"'{url}' is not a URL: {problem}", advice="check the host name") from None
-        headers = {"Accept-Encoding": "identity", "User-Agent": "longproof"}
+        self._headers = {"Accept-Encoding": "identity", "User-Agent": "longproof"}
         if api_key:
-            headers["Authorization"] = f"Bearer {api_key}"
-        self._client = httpx.AsyncClient(
-            headers=headers,
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._tls = httpx.create_ssl_context()
+        self._calls = self._client(keepalive_s=_KEEPALIVE_S)
+        self._streams = self._client(keepalive_s=0.0)
+
+    def _client(self, *, keepalive_s: float) -> httpx.AsyncClient:
+        kept = None if keepalive_s else 0
+        return httpx.AsyncClient(
+            headers=self._headers,
             timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEEPALIVE_S),
+            limits=httpx.Limits(
+                max_connections=None, max_keepalive_connections=kept, keepalive_expiry=keepalive_s or None
+            ),
             trust_env=not is_loopback(self.url),
-            http1=True,
-            http2=False,
+            verify=self._tls,
         )
 
     async def __aenter__(self) -> Self:
@@ -78,7 +89,8 @@ class Link:
 
     async def aclose(self) -> None:
         """Closes all connections. Safe to call twice."""
-        await self._client.aclose()
+        await self._calls.aclose()
+        await self._streams.aclose()
 
     def move(self, url: str) -> None:
         """The same server, restarted, serves at another address of the same machine."""
@@ -131,18 +143,14 @@ class Link:
             request=request,
             request_id=request_id,
         )
-        return await Exchange(outgoing, clock=self.clock, on_content=on_content).run(self._client)
+        return await Exchange(outgoing, clock=self.clock, on_content=on_content).run(self._streams)
 
     async def _call(self, method: str, path: str, body: bytes | None, timeout_s: float) -> httpx.Response:
-        headers = {} if body is None else {"Content-Type": "application/json"}
         try:
-            response = await self._client.request(
-                method,
-                self.url + path,
-                content=body,
-                headers=headers,
-                timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_TIMEOUT_S)),
-            )
+            try:
+                response = await self._request(method, path, body, timeout_s)
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                response = await self._request(method, path, body, timeout_s)
         except (httpx.HTTPError, OSError) as problem:
             raise EngineUnreachable(f"{method} {path}: {describe(problem)}", url=self.url) from problem
         if response.status_code < 300:
@@ -158,6 +166,15 @@ class Link:
             url=self.url,
             status=response.status_code,
             error=error,
+        )
+
+    async def _request(self, method: str, path: str, body: bytes | None, timeout_s: float) -> httpx.Response:
+        return await self._calls.request(
+            method,
+            self.url + path,
+            content=body,
+            headers={} if body is None else {"Content-Type": "application/json"},
+            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_TIMEOUT_S)),
         )
 
     def json_of(self, response: httpx.Response) -> JsonObject:
