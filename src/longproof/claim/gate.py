@@ -22,7 +22,7 @@ from longproof.claim.statements import Claim, Severity, Standing, Statement
 from longproof.claim.wording import amount, at_length, length_list, limit_words
 from longproof.domain.measure import Unknown
 from longproof.domain.verdict import Fail, Pass, Undecided, Verdict
-from longproof.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNDECIDED, UsageError
+from longproof.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNDECIDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +43,8 @@ class GateReport:
 
 
 def gate(claim: Claim, requirements: Sequence[str], confidence: float = 0.95) -> GateReport:
-    """Decides requirements (grammar in `claim.requirement`) from a claim. UsageError for one that cannot be meant, or
-    none."""
+    """Decides requirements (grammar in `claim.requirement`) from a claim. UsageError for one that cannot be meant."""
     check_confidence(confidence, "the gate")
-    if not requirements:
-        raise UsageError("the gate was given no requirement", advice="add one, such as --require 'context >= 8000'")
     asked = [parse_requirement(text) for text in requirements]
     return GateReport(
         verdicts=tuple(decide(claim, requirement, confidence) for requirement in asked),
