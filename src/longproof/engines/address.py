@@ -28,10 +28,12 @@ def base_url(text: str) -> str:
     host = parts.hostname
     if not host or any(c.isspace() for c in parts.netloc):
         raise UsageError(f"'{text}' names no host", advice=_EXAMPLE)
-    try:
-        port = parts.port
-    except ValueError:
-        raise UsageError(f"'{text}' has a port that is not 1 to 65535", advice=_EXAMPLE) from None
+    if ":" not in host:
+        try:
+            host.encode("idna")
+        except UnicodeError:
+            raise UsageError(f"'{host}' is not a host name", advice=_EXAMPLE) from None
+    port = _port(parts, text)
     path = parts.path.rstrip("/")
     for route in _ROUTES:
         path = path.removesuffix(route)
@@ -55,8 +57,7 @@ def _split(text: str) -> SplitResult:
     try:
         if "://" not in text:
             parts = urlsplit(f"http://{text}")
-            plausible = "." in (parts.hostname or "") or ":" in parts.netloc or parts.hostname == "localhost"
-            if not plausible or (parts.port is None and not is_loopback(f"http://{text}")):
+            if _port(parts, text) is None and not is_loopback(f"http://{text}"):
                 raise UsageError(f"'{text}' has no http:// or https:// in front", advice=_EXAMPLE)
             return parts
         parts = urlsplit(text)
@@ -65,3 +66,10 @@ def _split(text: str) -> SplitResult:
     if parts.scheme not in ("http", "https"):
         raise UsageError(f"'{text}' is neither http nor https but {parts.scheme}", advice=_EXAMPLE)
     return parts
+
+
+def _port(parts: SplitResult, text: str) -> int | None:
+    try:
+        return parts.port
+    except ValueError:
+        raise UsageError(f"'{text}' has a port that is not 0 to 65535", advice=_EXAMPLE) from None

@@ -100,7 +100,7 @@ def _refused(link: Link, problem: Refused) -> TargetError:
             advice="wait until it has loaded its model, then try again",
         )
     if 300 <= problem.status < 400:
-        return TargetError(problem.what, advice="give the address that it redirects to")
+        return TargetError(f"{link.url}: {problem.what}", advice="give the address that it redirects to")
     return _not_openai(link, problem.what)
 
 
