@@ -47,6 +47,7 @@ _LENGTH_WORDS = re.compile(
     r"context|too long|maximum.{0,20}(length|tokens)|exceed|longer than|max_model_len|max_tokens must be at least 1",
     re.IGNORECASE,
 )
+_HIDDEN_TOKENS = 3
 _LENGTH_TYPES = {"exceed_context_size_error", "context_length_exceeded"}
 
 
@@ -74,9 +75,18 @@ def classify(timeline: RequestTimeline) -> Outcome:
         return Outcome.CUT
     if timeline.finish_reason in ("abort", "error"):
         return Outcome.ABORTED
-    if timeline.first_token_ns is None:
-        return Outcome.CUT if timeline.finish_reason is None else Outcome.EMPTY
+    if timeline.first_token_ns is None and timeline.finish_reason is None:
+        return Outcome.CUT
+    if timeline.first_token_ns is None and not _ended_within_a_character(timeline):
+        return Outcome.EMPTY
     return _finished(timeline)
+
+
+def _ended_within_a_character(timeline: RequestTimeline) -> bool:
+    """Whether the output may be tokens without text: up to three tokens can be the first bytes of one UTF-8 character,
+    which no server sends before it is whole. Seen of vLLM 0.32 with max_tokens 1 and an answer in Hebrew."""
+    produced = timeline.usage.completion_tokens if timeline.usage is not None else None
+    return timeline.finish_reason == "length" and produced is not None and 1 <= produced <= _HIDDEN_TOKENS
 
 
 def _refusal(timeline: RequestTimeline) -> Outcome:
@@ -94,8 +104,7 @@ def _refusal(timeline: RequestTimeline) -> Outcome:
 
 def tokens_produced(timeline: RequestTimeline) -> int | None:
     """Output tokens: what usage says, but never fewer than the chunks that were seen with content, each of which holds
-    at
-    least one token. None without usage: chunks alone are only a lower bound."""
+    at least one token. None without usage: chunks alone are only a lower bound."""
     if timeline.usage is None or timeline.usage.completion_tokens is None:
         return None
     return max(timeline.usage.completion_tokens, len(timeline.chunks))
