@@ -85,20 +85,24 @@ def claim_of(view: EvidenceView) -> Claim:
 
 
 def _faults(view: EvidenceView, findings: tuple[Finding, ...]) -> Statement:
-    """How many faults were found in how many requests; without requests there is nothing to find any in."""
+    """How many faults were found in how many requests. None found shows something only where truncation and counts were
+    looked for."""
     n = sum(1 for _ in view.all_requests())
     faults = [finding for finding in findings if finding.severity is Severity.FAULT]
-    value: Measured[float] | Unknown = Measured(
-        value=float(len(faults)), provenance=Provenance.DERIVED, source="count of findings with severity fault"
-    )
+    looked = any(True for _ in view.requests("accounting"))
     word = "No fault was" if not faults else "One fault was" if len(faults) == 1 else f"{len(faults)} faults were"
+    text = f"{word} found in {n:,} requests"
     return Statement(
         id="claim.faults",
         metric="faults",
-        text=f"{word} found in {n:,} requests." if n else "No request was sent, so no fault could be found.",
-        standing=Standing.SHOWN if n else Standing.NOT_SHOWN,
+        text=f"{text}." if looked or faults else f"{text}, but nobody looked for truncated prompts and wrong counts.",
+        standing=Standing.SHOWN if looked or faults else Standing.NOT_SHOWN,
         unit="findings",
-        value=value if n else Unknown(reason="no request was sent"),
+        value=Measured(
+            value=float(len(faults)), provenance=Provenance.DERIVED, source="count of findings with severity fault"
+        )
+        if n
+        else Unknown(reason="no request was sent"),
         n=n,
         evidence=tuple(dict.fromkeys(key for finding in faults for key in finding.evidence)),
     )
@@ -115,7 +119,7 @@ def _check(statements: tuple[Statement, ...], findings: tuple[Finding, ...], vie
         if item.id in ids:
             raise ValueError(f"two statements are called {item.id}")
         ids.add(item.id)
-    for item in (*statements, *findings):
+    for item in (*findings, *statements):
         missing = [key for key in item.evidence if key not in keys]
         if missing:
             raise ValueError(f"{item.id} names evidence that is not there: {missing[0]}")

@@ -353,7 +353,7 @@ _ALL: tuple[Metric, ...] = (
         definition="Findings that say the server broke its word.",
         formula="count of findings with severity fault",
         inputs=("all requests",),
-        undefined="no request was sent",
+        undefined="no request was sent, or none was found and the accounting probe did not run",
     ),
 )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from longproof.claim.requirement import Requirement
+import math
+
+from longproof.claim.requirement import Op, Requirement
 from longproof.claim.statements import Claim, Standing, Statement
 from longproof.domain.measure import Unknown
 from longproof.domain.units import format_tokens
@@ -10,29 +12,34 @@ from longproof.domain.verdict import Fail, Pass, Undecided, Verdict
 
 
 def decide_reach(claim: Claim, requirement: Requirement) -> Verdict:
-    """Fails at or above the smallest length that was refuted, passes up to the largest that was shown, else
-    undecided."""
-    refuted = _refuted(claim, requirement)
-    shown = _shown(claim, requirement)
-    text, wanted = requirement.text, f"required: {requirement.op} {format_tokens(requirement.limit)} tokens"
-    subject = requirement.metric.id
-    if refuted is not None and requirement.limit >= refuted[0]:
+    """Fails from the smallest length that was refuted, passes up to the largest that was shown, undecided between."""
+    wanted = _least_tokens(requirement)
+    refuted, shown = _refuted(claim, requirement), _shown(claim, requirement)
+    text, subject = requirement.text, requirement.metric.id
+    required = f"required: {requirement.op} {format_tokens(requirement.limit)} tokens"
+    if refuted is not None and wanted >= refuted[0]:
         tokens, statement = refuted
-        sentence = f"{subject}: {format_tokens(tokens)} tokens never completed (n = {statement.n}); {wanted}"
+        sentence = f"{subject}: {format_tokens(tokens)} tokens never completed (n = {statement.n}); {required}"
         return Fail(requirement=text, sentence=sentence, statements=(statement.id,))
-    if shown is not None and requirement.op.holds(shown[0], requirement.limit):
+    if shown is not None and wanted <= shown[0]:
         tokens, statement = shown
-        sentence = f"{subject}: {format_tokens(tokens)} tokens completed every time (n = {statement.n}); {wanted}"
+        sentence = f"{subject}: {format_tokens(tokens)} tokens completed every time (n = {statement.n}); {required}"
         return Pass(requirement=text, sentence=sentence, statements=(statement.id,))
     if shown is None and refuted is None:
-        return Undecided(requirement=text, sentence=f"{subject} was not measured; {wanted}")
-    known = [f"{format_tokens(shown[0])} tokens were shown"] if shown else []
-    known += [f"{format_tokens(refuted[0])} refuted"] if refuted else []
+        return Undecided(requirement=text, sentence=f"{subject} was not measured; {required}")
+    known = [f"{format_tokens(shown[0])} tokens were shown"] if shown else ["no length was shown"]
+    known += [f"{format_tokens(refuted[0])} refuted"] if refuted else ["none above it was refuted"]
     return Undecided(
         requirement=text,
-        sentence=f"{subject}: {', '.join(known)}, and nothing between was tried; {wanted}",
+        sentence=f"{subject}: {', '.join(known)}, and {format_tokens(wanted)} is neither; {required}",
         statements=tuple(item[1].id for item in (shown, refuted) if item is not None),
     )
+
+
+def _least_tokens(requirement: Requirement) -> int:
+    """The smallest whole number of tokens that would do: lengths have no fractions."""
+    limit = requirement.limit
+    return math.floor(limit) + 1 if requirement.op is Op.ABOVE else math.ceil(limit)
 
 
 def _shown(claim: Claim, requirement: Requirement) -> tuple[float, Statement] | None:
