@@ -50,7 +50,7 @@ class Pool:
     def __init__(self, *, slots: int, capacity_tokens: int, over_capacity: OverCapacity) -> None:
         self.slots = slots
         self.capacity_tokens = capacity_tokens
-        self._over_capacity = over_capacity
+        self._over_capacity = OverCapacity(over_capacity)
         self._running: set[Ticket] = set()
         self._waiting: deque[Ticket] = deque()
         self._stranded: set[Ticket] = set()

@@ -3,37 +3,36 @@
 Every lie has `above_tokens` (only requests with more prompt tokens), `skip` (let that many matching requests pass
 first) and `times` (then only that many).
 
-| name              | what the server does                                                                           |
-|-------------------|------------------------------------------------------------------------------------------------|
-| truncate_input    | reads only `keep_tokens` of a longer prompt, losing its head, middle or tail; usage `read` or
-`sent` | | clamp_output      | ends after `tokens` although there is room; finish_reason `length` or `stop`
-| | wrong_usage       | usage is scaled and shifted
-| | no_usage          | no usage and no timings
-| | wrong_count       | the token count endpoints are off by `offset`
-| | false_cached      | reports `fraction` of the prompt as cached, whatever was
-| | hide_cached       | serves from the cache and reports 0 cached tokens (and prefills like cold in its metrics)
-| | ignore_cold       | uses the cache although the request forbids it
-| | hang              | takes the request and never answers; headers `never` or `at_once`. /health stays 200
-| | error_in_stream   | 200, `after_tokens` tokens, then an error object inside the stream
-| | cut_stream        | closes the connection after `after_tokens` tokens: `between` events, `in_event`, or `in_utf8`
-| | no_done           | never sends [DONE]
-| | role_early        | sends the role-only chunk as soon as the request is there, long before the first token
-| | keep_alive        | sends a comment line every `every_s` while it prefills
-| | empty_answer      | 200, not one token, finish_reason `finish`
-| | finish_with       | ends after `after_tokens` with a finish_reason of its own (`abort`)
-| | refuse            | answers `status` (429, 503, 500 …), with Retry-After and a body in the form asked for
-| | html_answer       | 200 with an HTML page
-| | crash             | drops every connection and stops listening, before any byte or after `after_tokens` tokens
-| | crlf_lines        | event stream with CRLF line ends
-| | split_utf8        | writes the stream so that characters of several bytes are split between two writes
-| | reasoning_first   | the first `tokens` tokens are reasoning, in `field`
-| | slow_headers      | waits `delay_s` before the response's headers
-| | slow_prefill      | adds `delay_s` to the prefill
-| | stall_stream      | pauses `for_s` after `after_tokens` tokens
-| | big_chunks        | sends `tokens` tokens per chunk: chunks are not tokens
-| | ignore_disconnect | goes on computing, and holds its slot, when the client has left
-| | claim_window      | reports a window of `tokens` that it does not have
-|
+| name              | what the server does                                                                    |
+|-------------------|-----------------------------------------------------------------------------------------|
+| truncate_input    | reads only `keep_tokens` of a longer prompt: its `head`, `middle` or `tail` is lost     |
+| clamp_output      | ends after `tokens` although there is room; finish_reason `length` or `stop`            |
+| wrong_usage       | usage is scaled and shifted                                                             |
+| no_usage          | no usage and no timings                                                                 |
+| wrong_count       | the token count endpoints are off by `offset`                                           |
+| false_cached      | reports `fraction` of the prompt as cached, whatever was                                |
+| hide_cached       | serves from the cache and reports 0 cached tokens                                       |
+| ignore_cold       | uses the cache although the request forbids it                                          |
+| hang              | takes the request and never answers; headers `never` or `at_once`; /health stays 200    |
+| error_in_stream   | 200, `after_tokens` tokens, then an error object inside the stream                      |
+| cut_stream        | closes the connection after `after_tokens`: `between` events, `in_event`, `in_utf8`     |
+| no_done           | never sends [DONE]                                                                      |
+| role_early        | sends the role-only chunk at once, long before the first token                          |
+| keep_alive        | sends a comment line every `every_s` while it prefills                                  |
+| empty_answer      | 200, not one token, finish_reason `finish`                                              |
+| finish_with       | ends after `after_tokens` with a finish_reason of its own (`abort`)                     |
+| refuse            | answers `status` (429, 503, 500 …), with Retry-After, the body in the form asked for    |
+| html_answer       | 200 with an HTML page                                                                   |
+| crash             | drops every connection and stops listening, at once or after `after_tokens` tokens      |
+| crlf_lines        | event stream with CRLF line ends                                                        |
+| split_utf8        | splits characters of several bytes between two writes                                   |
+| reasoning_first   | the first `tokens` tokens are reasoning, in `field`                                     |
+| slow_headers      | waits `delay_s` before the response's headers                                           |
+| slow_prefill      | adds `delay_s` to the prefill                                                           |
+| stall_stream      | pauses `for_s` after `after_tokens` tokens                                              |
+| big_chunks        | sends `tokens` tokens per chunk: chunks are not tokens                                  |
+| ignore_disconnect | goes on computing, and holds its slot, when the client has left                         |
+| claim_window      | reports a window of `tokens` that it does not have                                      |
 """
 
 from __future__ import annotations
