@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longproof.claim.gate import gate
+from longproof.claim.metric import Kind
 from longproof.claim.metrics import METRICS
 from longproof.claim.statements import Claim, Finding, Severity, Standing, Statement
 from longproof.domain.measure import Interval, Measured, Provenance, Unknown
@@ -122,8 +123,10 @@ def test_reach_fails_when_nothing_completed() -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_undecided_when_a_metric_was_not_measured(metric: str) -> None:
-    for text in (f"{metric} >= 0", f"{metric} > 0"):
-        verdict = decided(CLAIM, text)
+    ops = (">=", ">") if METRICS[metric].kind is Kind.REACH else (">=", ">", "<=", "<")
+    ops = (*ops, "==") if METRICS[metric].kind is Kind.EXACT else ops
+    for op, limit in ((op, limit) for op in ops for limit in ("0", "1", "1000000000")):
+        verdict = decided(CLAIM, f"{metric} {op} {limit}")
         assert isinstance(verdict, Undecided)
         assert "was not measured" in verdict.sentence
 
@@ -231,6 +234,24 @@ def test_own_interval_decides_the_mean_when_samples_depend_on_each_other() -> No
     # A two-sided 95 % interval is a one-sided bound at 97.5 %, and no more than that.
     assert isinstance(decided(about, "itl@4096 <= 0.04", 0.975), Pass)
     assert isinstance(decided(about, "itl@4096 <= 0.04", 0.98), Undecided)
+
+
+def test_mean_is_undecided_when_neither_samples_nor_interval_were_kept() -> None:
+    bare = sampled("ttft", value=measured(1.0), n=3)
+    assert isinstance(decided(claim(bare), "ttft@4096 <= 5"), Undecided)
+    assert isinstance(decided(claim(bare), "ttft_p95@4096 <= 5"), Undecided)
+    spread = Interval(low=0.5, high=1.5, confidence=0.95, method="Student t")
+    assert isinstance(decided(claim(replace(bare, interval=spread)), "ttft@4096 <= 5"), Pass)
+
+
+def test_estimate_is_decided_by_its_own_interval_when_it_has_one() -> None:
+    spread = Interval(low=1.2, high=1.6, confidence=0.95, method="Welch t on logs")
+    about = claim(sampled("ttft_exponent", value=measured(1.4), n=3, interval=spread))
+    assert isinstance(decided(about, "ttft_exponent <= 1.6"), Pass)
+    assert isinstance(decided(about, "ttft_exponent <= 1.5"), Undecided)
+    assert isinstance(decided(about, "ttft_exponent <= 1.1"), Fail)
+    once = claim(sampled("ttft_exponent", value=measured(1.4), n=1))
+    assert isinstance(decided(once, "ttft_exponent <= 2"), Undecided)
 
 
 # ratios, proportions, exact numbers
