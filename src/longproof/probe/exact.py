@@ -14,7 +14,8 @@ from longproof.probe.layout import Insert, Piece, Stretch, filler_tokens, in_ord
 from longproof.probe.lexicon import Lexicon
 from longproof.probe.tally import Tally, usage_count
 
-_ROUNDS = 5
+_ROUNDS = 8
+_PATIENT_ROUNDS = 2
 _PREDICTED = "usage of shorter prompts with the same beginning, inserts and question, and one token for each added word"
 
 
@@ -49,9 +50,13 @@ class Wanted:
     body_seed: str
     tail_seed: str
 
-    def chance(self, stretch: Stretch) -> Random:
-        """Where the words of a stretch come from."""
-        return Random(f"{self.tail_seed if stretch.in_tail else self.body_seed}/{stretch.index}")
+    def chance(self, stretch: Stretch, attempt: int) -> Random:
+        """Where the words of a stretch come from. Where words cost different amounts in different company, correcting
+        by the difference can go on for ever: later attempts draw the tail anew."""
+        redrawn = f"/{attempt}" if attempt >= _PATIENT_ROUNDS else ""
+        return Random(
+            f"{self.tail_seed}{redrawn}/{stretch.index}" if stretch.in_tail else f"{self.body_seed}/{stretch.index}"
+        )
 
     def unproven(self, why: str, closest_tokens: int | None = None) -> LengthUnproven:
         """The refusal to promise this length."""
@@ -83,26 +88,25 @@ class TextWriter:
             predicted = await self._count_short(wanted, short) - filler_tokens(short) + filler_tokens(pieces)
             pieces = lengthen(pieces, wanted.total_tokens - predicted)
         if pieces is None:
-            return await self._prove(wanted, lambda extra: self._padded(wanted, spare + extra))
-        return await self._prove(wanted, lambda extra: self._spread(wanted, lengthen(pieces, extra)))
+            return await self._prove(wanted, lambda extra, attempt: self._padded(wanted, spare + extra, attempt))
+        return await self._prove(wanted, lambda extra, attempt: self._spread(wanted, lengthen(pieces, extra), attempt))
 
-    async def _prove(self, wanted: Wanted, write: Callable[[int], Prompt | None]) -> BuiltPrompt:
+    async def _prove(self, wanted: Wanted, write: Callable[[int, int], Prompt | None]) -> BuiltPrompt:
         """Writes, counts and corrects until the server's own count is the wanted one. `write` takes the correction in
         tokens.
         """
-        prompt = write(0)
-        if not self._tally.counts_unsent and prompt is not None:
-            return BuiltPrompt(prompt=prompt, count=usage_count(wanted.total_tokens, how=_PREDICTED))
         extra, closest = 0, None
-        for _ in range(_ROUNDS):
+        for attempt in range(_ROUNDS):
+            prompt = write(extra, attempt)
             if prompt is None:
                 break
+            if not self._tally.counts_unsent:
+                return BuiltPrompt(prompt=prompt, count=usage_count(wanted.total_tokens, how=_PREDICTED))
             count = await self._tally.prompt(prompt)
             if count.total == wanted.total_tokens:
                 return BuiltPrompt(prompt=prompt, count=count)
             closest = count.total
             extra += wanted.total_tokens - closest
-            prompt = write(extra)
         raise wanted.unproven(
             f"adding and removing one-token words led to {closest} tokens, never to that many", closest
         )
@@ -127,21 +131,22 @@ class TextWriter:
         chance = Random(f"sibling/{nonce}")
         return " ".join([first, *(chance.choice(stock) if word in stock else word for word in others)])
 
-    def _spread(self, wanted: Wanted, pieces: tuple[Piece, ...] | None) -> Prompt | None:
-        return None if pieces is None else self._frame.prompt(wanted.nonce, self._rest(wanted, pieces))
+    def _spread(self, wanted: Wanted, pieces: tuple[Piece, ...] | None, attempt: int) -> Prompt | None:
+        return None if pieces is None else self._frame.prompt(wanted.nonce, self._rest(wanted, pieces, attempt))
 
-    def _padded(self, wanted: Wanted, tokens: int) -> Prompt | None:
+    def _padded(self, wanted: Wanted, tokens: int, attempt: int) -> Prompt | None:
         """Too little filler for sentences: single words right after the nonce."""
         if tokens < 0:
             return None
-        words = wanted.chance(Stretch(tokens=tokens, index=0, in_tail=True)).choices(self._lexicon.words, k=tokens)
+        chance = wanted.chance(Stretch(tokens=tokens, index=0, in_tail=True), attempt)
+        words = chance.choices(self._lexicon.words, k=tokens)
         return self._frame.prompt(" ".join([wanted.nonce, *words]), self._rest(wanted, in_order(wanted.inserts)))
 
-    def _rest(self, wanted: Wanted, pieces: tuple[Piece, ...]) -> str:
+    def _rest(self, wanted: Wanted, pieces: tuple[Piece, ...], attempt: int = 0) -> str:
         texts = [
             piece
             if isinstance(piece, str)
-            else filler_text(piece.tokens, lexicon=self._lexicon, chance=wanted.chance(piece))
+            else filler_text(piece.tokens, lexicon=self._lexicon, chance=wanted.chance(piece, attempt))
             for piece in pieces
         ]
         return "\n\n".join([*texts, wanted.question] if wanted.question else texts)
@@ -168,7 +173,7 @@ async def write_ids(wanted: Wanted, *, engine: Engine, lexicon: Lexicon) -> Buil
         if isinstance(piece, str):
             ids.extend(insert_ids[piece])
         else:
-            ids.extend(filler_ids(piece.tokens, lexicon=lexicon, chance=wanted.chance(piece)))
+            ids.extend(filler_ids(piece.tokens, lexicon=lexicon, chance=wanted.chance(piece, 0)))
     ids.extend(question_ids)
     count = TokenCount(
         total=len(ids), content=len(ids), template=0, special=0, source=CountSource.IDS, how="the number of ids sent"

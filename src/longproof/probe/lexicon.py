@@ -18,6 +18,7 @@ TextCost: TypeAlias = Callable[[str], Awaitable[int]]
 """Tokens of a text, up to a constant that is the same for every text."""
 
 FEWEST_WORDS = 32
+ENOUGH_WORDS = 128
 _ANCHOR = "So it began"
 _PERIODS = 16
 _MOST_PER_SENTENCE = 8
@@ -51,7 +52,8 @@ async def learn_lexicon(cost: TextCost, *, most_words: int = len(WORDS)) -> Lexi
     Raises NoPlainWords when fewer than `FEWEST_WORDS` are, or when no opener behaves.
     """
     base = await cost(_ANCHOR)
-    words = await _cheapest(cost, WORDS[:most_words], before=_ANCHOR, unit=" {}", base=base, each=1)
+    enough = min(ENOUGH_WORDS, most_words // 2)
+    words = await _cheapest(cost, WORDS[:most_words], before=_ANCHOR, unit=" {}", base=base, each=1, enough=enough)
     if len(words) < FEWEST_WORDS:
         raise NoPlainWords(f"only {len(words)} of {most_words} plain words are one token each")
     word = words[0]
@@ -76,20 +78,28 @@ async def learn_ids(tokenize: Callable[[str], Awaitable[list[int]]], lexicon: Le
 
 
 async def _cheapest(
-    cost: TextCost, candidates: Sequence[str], *, before: str, unit: str, base: int, each: int
+    cost: TextCost,
+    candidates: Sequence[str],
+    *,
+    before: str,
+    unit: str,
+    base: int,
+    each: int,
+    enough: int = len(OPENERS),
 ) -> list[str]:
-    """Those candidates that cost exactly `each` tokens when written as `unit`, found by halving."""
-    if not candidates:
-        return []
-    text = before + "".join(unit.format(candidate) for candidate in candidates)
-    if await cost(text) - base == each * len(candidates):
-        return list(candidates)
-    if len(candidates) == 1:
-        return []
-    half = len(candidates) // 2
-    left = await _cheapest(cost, candidates[:half], before=before, unit=unit, base=base, each=each)
-    right = await _cheapest(cost, candidates[half:], before=before, unit=unit, base=base, each=each)
-    return left + right
+    """Candidates that cost exactly `each` tokens when written as `unit`, in order, found by halving. Stops once there
+    are `enough`: a tokenizer that splits most words would be asked a thousand times."""
+    found: list[str] = []
+    batches = [list(candidates)]
+    while batches and len(found) < enough:
+        batch = batches.pop()
+        text = before + "".join(unit.format(candidate) for candidate in batch)
+        if await cost(text) - base == each * len(batch):
+            found.extend(batch)
+        elif len(batch) > 1:
+            half = len(batch) // 2
+            batches += [batch[half:], batch[:half]]
+    return found
 
 
 def _per_unit(tokens: int, units: int) -> int:

@@ -25,12 +25,11 @@ from longproof.probe.frame import Frame, choose_frame
 from longproof.probe.layout import Insert
 from longproof.probe.lexicon import Lexicon, NoPlainWords, learn_ids, learn_lexicon
 from longproof.probe.tally import Tally, tally_for
-from longproof.probe.words import WORDS
+from longproof.probe.words import SHORTEST_WORDS, WORDS
 
 __all__ = ["BuiltPrompt", "Insert", "LengthUnproven", "PromptBuilder"]
 
 _NONCE_WORDS = 6
-_NONCE_CHOICES = 256
 
 
 class PromptBuilder:
@@ -52,9 +51,9 @@ class PromptBuilder:
         self._writer: TextWriter | None = None
 
     def nonce(self, key: str) -> str:
-        """Six plain words (48 bits) from the session's salt and the question's key: no earlier session sent them."""
+        """Six plain words (42 bits) from the session's salt and the question's key: no earlier session sent them."""
         digest = hashlib.sha256(f"{self._salt}/{key}".encode()).digest()
-        return " ".join(WORDS[byte % _NONCE_CHOICES] for byte in digest[:_NONCE_WORDS])
+        return " ".join(WORDS[byte % SHORTEST_WORDS] for byte in digest[:_NONCE_WORDS])
 
     async def exact(
         self,
@@ -142,7 +141,7 @@ class PromptBuilder:
     async def _words(self) -> Lexicon:
         async with self._learning:
             if self._lexicon is None:
-                lexicon = await learn_lexicon(self._tally.text, most_words=min(self._tally.words, len(WORDS)))
+                lexicon = await learn_lexicon(self._tally.text, most_words=self._tally.words)
                 if self._engine.capabilities.token_ids:
                     word_ids, period_id = await learn_ids(self._engine.tokenize, lexicon)
                     lexicon = replace(lexicon, word_ids=word_ids, period_id=period_id)

@@ -17,6 +17,7 @@ from longproof.domain.request import (
 )
 from longproof.engines.base import Engine
 from longproof.errors import EngineMisbehaved, EngineProtocolError, EngineUnreachable, UsageError
+from longproof.probe.words import SHORTEST_WORDS, WORDS
 
 _CALIBRATION_TIMEOUT_S = 120.0
 
@@ -49,7 +50,7 @@ class ServerTally:
     """The server's own tokenizer and template, asked beforehand."""
 
     counts_unsent = True
-    words = 100_000
+    words = len(WORDS)
 
     def __init__(self, engine: Engine, route: Route) -> None:
         self._engine = engine
@@ -76,7 +77,7 @@ class UsageTally:
     """
 
     counts_unsent = False
-    words = 256
+    words = SHORTEST_WORDS
 
     def __init__(self, engine: Engine, route: Route) -> None:
         self._engine = engine

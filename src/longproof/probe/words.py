@@ -12,47 +12,50 @@ Over Between During Near Once Here There And But Then Still Even
 """
 
 _WORDS = """
-water time people year way day world life hand part child eye woman place work week case point government company
-group problem fact night home room mother area money story month lot right study book job word business issue side
-kind house service friend father power hour game line member car city community team minute idea body information back
-parent face level office door health person art history party result change morning reason research moment air teacher
-force education foot boy age policy music market sense nation plan college interest experience effect use class
-control field development role effort rate heart show leader light voice wife mind price report decision son view
-relationship town road arm difference value building action season society director position player record paper space
-ground form event official matter center couple site project activity star table need oil situation cost industry
-figure street image phone data picture practice piece land product doctor wall worker news test movie north love
-support technology step baby computer type attention film tree source organization hair look century evidence window
-culture chance brother energy period course summer plant opportunity term letter condition choice rule daughter south
-husband floor material population call economy church risk fire future bank west sport board subject officer rest
-behavior performance top goal bed order author nature color store sound movement page concern series language response
-animal factor decade article east artist scene stock career treatment approach size dog fund media sign thought list
-individual quality pressure resource meeting success cup amount ability staff character growth degree region
-television box training trade deal feeling standard bill message analysis benefit section glass skill sister professor
-operation stage design knowledge station strategy truth song example environment leg dark public ball garden river
-stone mountain winter spring bridge island forest village kitchen bread coffee horse bird fish boat ship train wheel
-paint wood metal silver gold iron cloth wind rain snow cloud storm sun moon sky sea lake beach valley hill farm grass
-flower leaf root fruit apple orange salt sugar milk butter good new old great high small large long young early late
-strong possible whole free true full special easy clear recent certain personal open red difficult available likely
-medical current wrong private past foreign fine common poor natural significant similar hot central happy serious
-ready simple left physical general environmental financial blue final main green nice huge popular traditional
-cultural quiet bright warm cold soft deep wide slow quick make know think take see come want find give tell ask seem
-feel try leave keep let begin help talk turn start play run move like live believe hold bring happen write provide sit
-stand pay meet include continue set learn lead understand watch follow stop create speak read allow add spend grow
-walk win offer remember consider appear buy wait serve send expect build stay fall cut reach remain suggest raise pass
-sell require decide pull carry return explain hope develop break receive agree produce eat cover catch draw choose
-cause listen throw fill drop push close drive often always never again away together almost later today perhaps quite
-already ever yet soon maybe around along across behind without against within toward among through about above below
-outside inside until because although though lamp candle mirror carpet pencil basket blanket pillow corner ceiling
-tower castle harbor meadow desert ocean coast path trail lane yard fence gate roof tile brick clay sand dust smoke
-steam ice frost shadow dawn dusk noon bell drum piano dance theater museum library square fountain bench hat coat
-shirt dress shoe sock glove belt button needle thread rope chain hook nail hammer wagon cart engine motor pipe pump
-valve wire lens map globe clock rabbit sheep goat cow pig duck goose eagle owl bear wolf fox deer mouse frog bee ant
-worm seed grain corn wheat rice bean onion potato carrot lemon cherry grape nut honey jam soup stew cake pie tea juice
-bowl plate spoon fork knife
+way day eye lot job car art air boy age use son arm oil top bed dog cup box leg sun sky sea new old red hot see ask
+try let run sit pay set add win buy cut eat yet ice hat map cow pig owl fox bee ant nut jam pie tea time year life
+hand part work week case fact home room area book word side kind hour game line city team idea body back face door
+foot plan role rate show wife mind view town road form site star need cost data land wall news test love step baby
+type film tree hair look term rule call risk fire bank west rest goal page east size fund sign list deal bill song
+dark ball bird fish boat ship wood gold iron wind rain snow moon lake hill farm leaf root salt milk good high long
+late free true full easy open past fine poor left blue main nice huge warm cold soft deep wide slow make know take
+come want find give tell seem feel keep help talk turn play move like live hold meet lead stop read grow walk wait
+send stay fall pass sell pull hope draw fill drop push away ever soon lamp path lane yard gate roof tile clay sand
+dust dawn dusk noon bell drum coat shoe sock belt rope hook nail cart pipe pump wire lens goat duck bear wolf deer
+frog worm seed corn rice bean soup stew cake bowl fork water world child woman place point group night money story
+month right study issue house power level party force music sense class field heart light voice price value paper
+space event table image phone piece movie north plant south floor sport board order color store sound scene stock
+media staff trade glass skill stage truth river stone bread horse train wheel paint metal cloth cloud storm beach
+grass fruit apple sugar great small large young early whole clear wrong happy ready final green quiet quick think
+leave begin start bring write stand learn watch speak allow spend offer serve build reach raise carry break agree
+cover catch cause throw close drive often never again later today quite maybe along among about above below until
+tower ocean coast trail fence brick smoke steam frost piano dance bench shirt dress glove chain wagon motor valve
+globe clock sheep goose eagle mouse grain wheat onion lemon grape honey juice plate spoon knife people mother friend
+father member minute parent office health person result change reason moment policy market nation effect effort leader
+report action season player record ground matter center couple figure street doctor worker source window chance energy
+period course summer letter choice church future author nature series animal factor decade artist career amount growth
+degree region sister design public garden winter spring bridge island forest coffee silver valley flower orange butter
+strong recent likely common simple bright happen follow create appear expect remain decide return choose listen always
+almost around across behind within toward inside though candle mirror carpet pencil basket pillow corner castle harbor
+meadow desert shadow museum square button needle thread hammer engine rabbit potato carrot cherry company problem
+service history morning teacher college control society project picture product support century culture brother
+husband economy subject officer concern article thought quality meeting success ability feeling message benefit
+section station example village kitchen special certain medical current private foreign natural similar central
+serious general popular believe provide include suggest require explain develop receive produce perhaps already
+without against through outside because blanket ceiling theater library business research interest decision building
+director position official activity industry practice computer evidence daughter material behavior movement language
+response approach pressure resource training standard analysis strategy mountain possible personal physical cultural
+continue remember consider together although fountain community education situation attention condition treatment
+character professor operation knowledge difficult available financial government experience difference technology
+population individual television understand information development opportunity performance environment significant
+traditional relationship organization environmental
 """
 
 OPENERS: tuple[str, ...] = tuple(_OPENERS.split())
 """Words that begin a sentence, capitalised."""
 
 WORDS: tuple[str, ...] = tuple(_WORDS.split())
-"""Common words in lower case, used after a space."""
+"""Common words in lower case, used after a space; the shortest first, which are the likeliest to be one token."""
+
+SHORTEST_WORDS = 128
+"""How many words nonces are drawn from, and how many a server is asked about where each answer costs a request."""
