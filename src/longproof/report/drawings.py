@@ -114,7 +114,8 @@ def bar(length: int, key: str, timeline: RequestTimeline) -> Bar:
     def percent(at_ns: int) -> float:
         return round((at_ns - start) / whole * 100, 3)
 
-    cuts = [("headers", timeline.headers_ns), ("wait", timeline.first_token_ns), ("tokens", timeline.finished_ns)]
+    last = "wait" if timeline.first_token_ns is None else "tokens"
+    cuts = [("headers", timeline.headers_ns), ("wait", timeline.first_token_ns), (last, timeline.finished_ns)]
     segments: list[Segment] = []
     at = 0.0
     for role, end_ns in cuts:

@@ -203,6 +203,7 @@ def _notes(
             places.add(at)
     for reason, (columns, places) in reasons.items():
         where = ", ".join(format_tokens(place) for place in sorted(places))
-        yield f"At {where} tokens no {', no '.join(columns)}: {reason}"
+        missing = [heading for heading in names.values() if heading in columns]
+        yield f"At {where} tokens no {', no '.join(missing)}: {reason}"
     if bounds and not any(isinstance(bound, Cell) for bound in bounds.values()):
         yield f"No p95 of the time to first token: {next(b.reason for b in bounds.values() if isinstance(b, Unknown))}"

@@ -131,7 +131,7 @@ def _decimals(value: float) -> int:
     size = abs(value)
     if size == 0 or not math.isfinite(size):
         return 0
-    return min(6, max(0, 2 - math.floor(math.log10(size))))
+    return min(6, max(0, 2 - math.floor(math.log10(float(f"{size:.3g}")))))  # 9.996 is written 10.0, not 10.00
 
 
 Formatter = Callable[[float], str]

@@ -1,4 +1,9 @@
-"""Runs made by hand: what the evidence directories of a few very different servers would hold."""
+"""Whole runs made by hand: what the evidence directories of a few very different servers would hold.
+
+full       an honest llama.cpp, everything run      refused   every request answered by 503
+once       n = 1, cut short, not sealed             nothing   killed before the first request
+million    1M tokens, a hang above the boundary     lying     many faults, hostile words, a very long model name
+"""
 
 from __future__ import annotations
 
@@ -11,8 +16,9 @@ from longproof.claim.view import EvidenceView
 from longproof.domain.deployment import Deployment, EngineKind
 from longproof.domain.events import EndedBy, RequestTimeline, ServerError, Usage
 from longproof.domain.measure import Unknown, derived, reported
-from longproof.evidence.records import Body, NoteBody, SessionBody
+from longproof.evidence.records import Body, NoteBody, RequestBody, SessionBody
 from longproof.testing.builders import (
+    Cell,
     build_count,
     build_deployment,
     build_hang,
@@ -57,10 +63,10 @@ def _timeline(
     )
 
 
-def _speed(rng: random.Random, lengths: list[int], repeats: int, **pace: Any) -> Iterator[tuple[str, Body]]:
+def _speed(rng: random.Random, lengths: list[int], repeats: int, **pace: Any) -> Iterator[tuple[str, RequestBody]]:
     for length in lengths:
         for repeat in range(repeats):
-            cell = {"arm": "cold", "length": length, "repeat": repeat}
+            cell: Cell = {"arm": "cold", "length": length, "repeat": repeat}
             yield f"speed/cold/{length}/{repeat}", build_request("speed", cell, _timeline(rng, length, **pace))
 
 
@@ -73,7 +79,7 @@ def _warmth(rng: random.Random, lengths: list[int], repeats: int, **pace: Any) -
                 if cached:
                     usage = Usage(prompt_tokens=length, completion_tokens=OUTPUT_TOKENS, cached_tokens=cached)
                     timeline = build_timeline(prompt_tokens=length, ttft_ns=round(fresh * 1e9), usage=usage)
-                cell = {"arm": arm, "length": length, "repeat": repeat}
+                cell: Cell = {"arm": arm, "length": length, "repeat": repeat}
                 yield f"warmth/{arm}/{length}/{repeat}", build_request("warmth", cell, timeline)
 
 
@@ -84,21 +90,21 @@ Answer = Callable[[int, int], RequestTimeline]
 def _edge(limit: int, answer: Answer) -> Iterator[tuple[str, Body]]:
     places = {"limit-2": limit - 2, "limit-1": limit - 1, "limit": limit, "limit+1": limit + 1, "far": 2 * limit}
     for position, prompt in places.items():
-        cell = {"arm": "edge", "position": position, "prompt": prompt, "output": OUTPUT_TOKENS}
+        cell: Cell = {"arm": "edge", "position": position, "prompt": prompt, "output": OUTPUT_TOKENS}
         yield f"accounting/edge/{position}", build_request("accounting", cell, answer(prompt, OUTPUT_TOKENS))
 
 
 def _counts(lengths: list[int]) -> Iterator[tuple[str, Body]]:
     yield "accounting/template", build_count("accounting", {"arm": "template"}, total=31)
     for length in lengths:
-        cell = {"arm": "length", "prompt": length}
+        cell: Cell = {"arm": "length", "prompt": length}
         yield f"accounting/length/{length}", build_count("accounting", cell, total=length)
 
 
 def _boundary(totals: list[int], repeats: int, answer: Answer) -> Iterator[tuple[str, Body]]:
     for total in totals:
         for repeat in range(repeats):
-            cell = {"total": total, "prompt": total - OUTPUT_TOKENS, "output": OUTPUT_TOKENS, "repeat": repeat}
+            cell: Cell = {"total": total, "prompt": total - OUTPUT_TOKENS, "output": OUTPUT_TOKENS, "repeat": repeat}
             timeline = answer(total - OUTPUT_TOKENS, OUTPUT_TOKENS)
             yield f"boundary/{total}/{repeat}", build_request("boundary", cell, timeline)
 
@@ -259,7 +265,7 @@ def lying() -> EvidenceView:
         *_edge(limit, answer),
         *_boundary([4096, 1024, 2560, 3328, 2944], 2, answer),
         *(
-            (key, replace(body, timeline=kinds[i % 6](body.timeline)))  # type: ignore[union-attr, type-var]
+            (key, replace(body, timeline=kinds[i % 6](body.timeline)))
             for i, (key, body) in enumerate(_speed(rng, [256, 512, 1024, 2048, 3000, 4000], 3, **pace))
         ),
     ]
@@ -275,3 +281,4 @@ SCENARIOS: dict[str, Callable[[], EvidenceView]] = {
     "million": million,
     "lying": lying,
 }
+"""By name; each call gives the same run again."""
