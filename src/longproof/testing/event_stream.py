@@ -22,6 +22,7 @@ class EventStream:
         self._dialect = dialect
         self._end = "\r\n" if find(lies, CrlfLines) is not None else "\n"
         self._split = find(lies, SplitUtf8) is not None
+        self._held = b""
 
     async def open(self) -> None:
         headers = [*self._dialect.headers, ("content-type", self._dialect.stream_type)]
@@ -29,6 +30,10 @@ class EventStream:
 
     async def event(self, data: Json, *, name: str | None = None) -> None:
         await self._write(self._encode(data, name))
+
+    def hold(self, data: Json) -> None:
+        """An event that leaves together with the next write, so that no pause of the machine can come between them."""
+        self._held += self._encode(data, None)
 
     async def comment(self, text: str) -> None:
         await self._write(f": {text}{self._end}{self._end}".encode())
@@ -58,7 +63,8 @@ class EventStream:
             await self._raw(raw[border:])
 
     async def _raw(self, raw: bytes) -> None:
-        await self._send({"type": "http.response.body", "body": raw, "more_body": True})
+        held, self._held = self._held, b""
+        await self._send({"type": "http.response.body", "body": held + raw, "more_body": True})
 
 
 async def send_head(send: Send, status: int, headers: list[tuple[str, str]]) -> None:

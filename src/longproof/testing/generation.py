@@ -86,7 +86,7 @@ class Generation:
             await self._client.sleep_until(min(self._state.clock.now_ns() + round(alive.every_s * NS_PER_S), first_ns))
         await self._client.sleep_until(first_ns)
         if self._plan.tokens or self._plan.fault is None:
-            await self._reply.role()
+            self._reply.role()
 
     async def _tokens(self, first_ns: int) -> None:
         served, plan = self._served, self._plan

@@ -27,7 +27,9 @@ class Reply(Protocol):
 
     async def comment(self) -> None: ...
 
-    async def role(self) -> None: ...
+    def role(self) -> None:
+        """The role-only chunk of an honest stream: it leaves with the first token."""
+        ...
 
     async def token(self, piece: Piece, *, last: bool) -> None: ...
 
@@ -68,9 +70,9 @@ class StreamReply:
     async def comment(self) -> None:
         await self._events.comment("keep-alive")
 
-    async def role(self) -> None:
+    def role(self) -> None:
         if self._shapes.chat and not self._role_sent:
-            await self._events.event(self._shapes.role(self._dialect.role_content))
+            self._events.hold(self._shapes.role(self._dialect.role_content))
 
     async def token(self, piece: Piece, *, last: bool) -> None:
         self._finished = last and not self._dialect.finish_apart
@@ -126,7 +128,7 @@ class WholeReply:
     async def comment(self) -> None:
         pass
 
-    async def role(self) -> None:
+    def role(self) -> None:
         pass
 
     async def token(self, piece: Piece, *, last: bool) -> None:  # noqa: ARG002 - the port's signature
