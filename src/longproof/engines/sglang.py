@@ -64,9 +64,12 @@ class SglangEngine(OpenAIEngine):
         return {"rid": request_id, **super().body(request, request_id)}
 
     def exact_output_fields(self, request: GenerationRequest) -> Mapping[str, object]:  # noqa: ARG002 - the hook's signature
-        """`ignore_eos`. Not `min_tokens`: it adds a penalizer to every step, and SGLang refuses what does not fit
-        instead of clipping it."""
-        return {"ignore_eos": True}
+        """Goes on after EOS, and shows it: a hidden EOS as first token would be a first token that nobody sees.
+
+        Not `min_tokens`: it adds a penalizer to every step, and SGLang refuses what does not fit instead of clipping
+        it.
+        """
+        return {"ignore_eos": True, "skip_special_tokens": False}
 
     def cold_fields(self, request_id: str) -> Mapping[str, object]:
         """A `cache_salt` of its own: prefixes are shared only under the same salt."""
