@@ -7,8 +7,8 @@ The first *token* is the first piece with content, on any channel. A first chunk
 and llama.cpp send one, with content null or "") and keep-alive comments come earlier and are not it: they are the first
 event and the first byte.
 
-Shapes read here, with where they were seen: OpenAI chat and completions chunks; `reasoning_content` (vLLM < 0.12,
-SGLang, llama.cpp) and `reasoning` (vLLM ≥ 0.12); usage in a last chunk without choices (OpenAI, vLLM, llama.cpp chat),
+Shapes read here, with where they were seen: OpenAI chat and completions chunks; `reasoning_content` (older vLLM,
+SGLang, llama.cpp) and `reasoning` (vLLM today); usage in a last chunk without choices (OpenAI, vLLM, llama.cpp chat),
 in the chunk that finishes (llama.cpp completions) or in every chunk (vLLM `continuous_usage_stats`); `timings` and
 `prompt_progress` (llama.cpp).
 """
