@@ -26,7 +26,7 @@ def test_sample_quantile_is_one_of_the_samples_when_n_is_small() -> None:
     assert sample_quantile([3.0, 1.0, 2.0], 0.95) == 3.0
     assert sample_quantile([3.0, 1.0, 2.0], 0.5) == 2.0
     assert sample_quantile([float(i) for i in range(1, 21)], 0.95) == 19.0
-    assert sample_quantile([float(i) for i in range(1, 11)], 0.9) == 9.0  # 0.9 * 10 is 9.000000000000002 in floats
+    assert sample_quantile([float(i) for i in range(1, 26)], 0.56) == 14.0  # 0.56 * 25 is 14.000000000000002 in floats
     assert sample_quantile([], 0.5) == Unknown(reason="n = 0")
 
 
