@@ -73,6 +73,13 @@ def test_no_interval_is_drawn_when_there_is_none() -> None:
     assert without.count("stroke-opacity: 0.35") == 0
 
 
+def test_interval_ends_at_the_edge_when_it_reaches_below_zero() -> None:
+    wide = Point(tokens=512, samples=(0.01, 0.03), mean=0.02, low=-0.11, high=0.15)
+    svg = plots.time_by_length([Series(label="cold", points=(wide, *_THREE[1:]))], _WORDS, references=True)
+    assert svg.count("stroke-opacity: 0.35") == 2
+    assert "nan" not in svg.lower()
+
+
 def test_guides_are_left_out_when_no_mean_was_stated() -> None:
     points = tuple(Point(tokens=tokens, samples=(1.0,)) for tokens in (512, 1024))
     svg = plots.time_by_length([Series(label="cold", points=points)], _WORDS, references=True)

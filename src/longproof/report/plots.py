@@ -102,7 +102,7 @@ def time_by_length(series: Sequence[Series], words: Words, *, references: bool) 
     guides."""
     with _frame() as (figure, axes):
         _length_axis(axes, series)
-        values = _all_values(series)
+        values = [value for value in _all_values(series) if value > 0]  # an interval of few samples can reach below 0
         axes.set_yscale("log")
         low, high = min(values), max(values)
         _value_ticks(axes, ticks.logarithmic(low, high), lambda value: tick(value, words.unit))
