@@ -114,6 +114,17 @@ def test_error_when_a_key_stands_twice_in_a_sound_chain(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+def test_error_when_a_number_is_skipped_in_a_sound_chain(tmp_path: Path) -> None:
+    from longproof.evidence.chain import link, make_line
+
+    with Journal.create(tmp_path, build_header()):
+        pass
+    header = (tmp_path / "header.json").read_bytes()
+    (tmp_path / "records.jsonl").write_bytes(make_line(1, "a", link(header), NoteBody(probe="p", what="w", detail={})))
+    with pytest.raises(EvidenceError, match=r"line 1 \(record 1, 'a'\) does not follow header.json"):
+        read(tmp_path)
+
+
 @pytest.mark.parametrize("with_seal", [True, False])
 def test_error_when_the_header_is_changed(run: Path, with_seal: bool) -> None:
     if not with_seal:
