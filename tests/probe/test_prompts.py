@@ -454,12 +454,12 @@ async def test_lengths_are_what_the_embedded_engine_uses_when_it_is_asked(embedd
     for total in (*range(minimum, minimum + 40), *range(64, 4096, 173)):
         built = await prompts.exact(total, nonce=prompts.nonce(f"length {total}"))
         assert built.count.total == total
-    for total in (minimum, 200):
+    for total in (minimum, 120):
         built = await prompts.exact(total, nonce=prompts.nonce(f"sent {total}"))
         answer = await engine.send(GenerationRequest(prompt=built.prompt, max_tokens=1, cold=True))
         assert answer.usage is not None
         assert (answer.usage.prompt_tokens, answer.usage.cached_tokens) == (total, 0)
-    for total in (1, 7, 150):
+    for total in (1, 7, 90):
         built = await prompts.ids(total, nonce=prompts.nonce(f"ids {total}"))
         answer = await engine.send(GenerationRequest(prompt=built.prompt, max_tokens=1, cold=True))
         assert answer.usage is not None
@@ -473,8 +473,8 @@ async def test_only_the_template_is_cached_when_fresh_prompts_follow_each_other(
     prompts = builder(engine)
     most = await prompts.most_shared_tokens()
     cached: list[int] = []
-    for index in range(3):
-        built = await prompts.exact(150, nonce=prompts.nonce(f"fresh {index}"))
+    for index in range(2):
+        built = await prompts.exact(100, nonce=prompts.nonce(f"fresh {index}"))
         answer = await engine.send(GenerationRequest(prompt=built.prompt, max_tokens=1))
         assert answer.usage is not None
         cached.append(answer.usage.cached_tokens or 0)

@@ -195,12 +195,12 @@ async def test_a_forbidden_cache_that_is_used_is_a_fault_when_read(tmp_path: Pat
 
 @pytest.mark.engine
 async def test_the_embedded_engine_reuses_its_cache_and_says_so_when_asked(embedded_url: str, tmp_path: Path) -> None:
-    async with probing(embedded_url, tmp_path) as ctx:
-        await warmth.run(ctx, (256,), 2)
+    """192 tokens less about 25 of template and nonce leave a tail of 64 and its end: a little over half is kept."""
+    async with probing(embedded_url, tmp_path, protocol=build_protocol(output_tokens=2)) as ctx:
+        await warmth.run(ctx, (192,), 1)
         found = said(ctx)
     assert findings(found) == []
-    ratio = statement(found, "warm_ttft_ratio", 256)
-    assert isinstance(ratio.value, Measured)
-    assert ratio.value.value < 0.7
-    assert all(share > 0.9 for share in statement(found, "cached_fraction", 256).samples)
-    assert all(0.5 < share < 0.9 for share in statement(found, "new_tail_cached_fraction", 256).samples)
+    (share,) = statement(found, "cached_fraction", 192).samples
+    assert share > 0.9
+    (share,) = statement(found, "new_tail_cached_fraction", 192).samples
+    assert 0.5 < share < 0.7
