@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import click
@@ -64,6 +65,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USER_ERROR
     except Exception:
         click.echo("this is a bug in longproof; please report it with the lines below", err=True)
-        sys.excepthook(*sys.exc_info())
+        traceback.print_exc()
         return EXIT_OUR_BUG
     return code if isinstance(code, int) else 0

@@ -16,7 +16,7 @@ Decorator: TypeAlias = Callable[[Command], Command]
 DEFAULT_EVIDENCE = "longproof-evidence"
 
 
-class TokensType(click.ParamType):
+class TokensType(click.ParamType[int]):
     """A number of tokens: 8192, 8k, 8Ki, 1M."""
 
     name = "tokens"
@@ -27,7 +27,7 @@ class TokensType(click.ParamType):
         return value if isinstance(value, int) else parse_tokens(str(value))
 
 
-class LengthsType(click.ParamType):
+class LengthsType(click.ParamType[tuple[int, ...]]):
     """Token counts with commas between them: 512,4k,32k."""
 
     name = "lengths"
@@ -40,7 +40,7 @@ class LengthsType(click.ParamType):
         return tuple(sorted({parse_tokens(part) for part in str(value).split(",")}))
 
 
-class BudgetType(click.ParamType):
+class BudgetType(click.ParamType[tuple[int | None, int | None]]):
     """A time, a number of tokens, or both: 10m, 500ktok, 10m,500ktok → (ns or None, tokens or None)."""
 
     name = "budget"

@@ -10,8 +10,6 @@ from typing import Protocol
 from longproof.engines.address import base_url
 from longproof.engines.base import Engine
 from longproof.engines.embedded import EmbeddedOptions, start_embedded
-from longproof.engines.link import Link
-from longproof.engines.llamacpp import LlamaCppEngine
 from longproof.engines.model_files import resolve_model
 from longproof.engines.registry import connect
 
@@ -78,4 +76,8 @@ class EmbeddedTarget:
             kv_unified=self.kv_unified,
         )
         server = await start_embedded(options, log_path)
-        return LlamaCppEngine(Link(server.url), model=server.alias, owner=server.process, known=server.deployment)
+        try:
+            return await connect(server.url, model=server.alias, owner=server.process, known=server.deployment)
+        except BaseException:
+            await server.process.stop()
+            raise

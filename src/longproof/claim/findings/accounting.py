@@ -167,8 +167,9 @@ def _output(view: EvidenceView) -> Iterator[Finding]:
             id="accounting.output_clamped",
             severity=Severity.FAULT,
             text=(
-                f"{len(short)} answers ended early (finish_reason {timeline.finish_reason}): {timeline.max_tokens} tokens"
-                f" asked, {produced} given, at a prompt of {timeline.prompt_tokens_sent} tokens that left room for all."
+                f"{len(short)} answers ended early (finish_reason {timeline.finish_reason}):"
+                f" {timeline.max_tokens} tokens asked, {produced} given, at a prompt of {timeline.prompt_tokens_sent}"
+                " tokens that left room for all of them."
             ),
             evidence=tuple(item[0] for item in short),
             details={"asked": str(timeline.max_tokens), "given": str(produced)},
