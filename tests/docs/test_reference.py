@@ -59,7 +59,7 @@ def test_every_command_has_its_help_when_the_command_page_is_read() -> None:
 def test_every_metric_is_defined_when_the_metrics_page_is_read() -> None:
     from longproof.claim.metrics import METRICS
 
-    defined = re.findall(r"^### `([a-z_]+)`$", page("reference/metrics.md"), re.MULTILINE)
+    defined = re.findall(r"^### `([a-z0-9_]+)`$", page("reference/metrics.md"), re.MULTILINE)
     assert defined == list(METRICS)
 
 
