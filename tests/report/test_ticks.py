@@ -72,3 +72,8 @@ def test_distances_are_at_most_four_a_side_when_far(low: int, high: int) -> None
     assert sum(mark < 0 for mark in marks) <= 4
     assert sum(mark > 0 for mark in marks) <= 4
     assert 0 in marks
+
+
+def test_distances_leave_out_the_smallest_when_the_search_went_far() -> None:
+    # powers 1 … 100,000 are six: every second one, counted from the outside in
+    assert ticks.distances(-999_999, 0) == [-100_000, -1_000, -10, 0, 1]

@@ -3,7 +3,6 @@ nothing else."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from longproof.domain.measure import Measured, Unknown
 from longproof.domain.outcome import classify
 from longproof.evidence.records import CountBody, NoteBody, Protocol, Record, RequestBody, SessionBody
 from longproof.report import drawings, figures, lengths, requests, verdict
+from longproof.report.commands import commands
 from longproof.report.numbers import DASH, short_ns, tokens
 from longproof.report.outcomes import kind, look, word
 
@@ -105,7 +105,7 @@ def build(claim: Claim, view: EvidenceView) -> Page:
         claim=claim,
         view=view,
         title=_title(claim, view),
-        who=tuple(_who(view)),
+        who=tuple(who(view)),
         state=tuple(_state(claim, view)),
         tally=verdict.tally(claim),
         marks=marks,
@@ -133,7 +133,7 @@ def build(claim: Claim, view: EvidenceView) -> Page:
         rows=rows,
         rows_left_out=left_out,
         anchors={record.key: _anchor(record) for record in view.records},
-        commands=tuple(_commands(claim, view)),
+        commands=tuple(commands(claim, view)),
     )
 
 
@@ -179,23 +179,6 @@ def who(view: EvidenceView) -> Iterator[tuple[str, str]]:
     model, dtype = deployment.model, deployment.weight_dtype
     name = model.value if isinstance(model, Measured) else f"unknown: {model.reason}"
     yield "Model", f"{name} ({dtype.value})" if isinstance(dtype, Measured) else name
-
-
-def commands(claim: Claim, view: EvidenceView) -> Iterator[tuple[str, str]]:
-    """(what it does, command line) to repeat or recompute the claim. DIR is the evidence directory."""
-    protocol = view.header.protocol
-    prove = ["longproof", "prove", view.header.target, "--repeats", str(protocol.repeats), "--seed", str(protocol.seed)]
-    if protocol.context_tokens is not None:
-        prove += ["--context", str(protocol.context_tokens)]
-    yield "Ask the server again, with the same protocol", shlex.join(prove)
-    yield "Recompute this claim from the evidence alone, byte for byte", "longproof derive DIR"
-    yield "Draw this page again", "longproof report DIR"
-    boundary = verdict.boundary_tokens(claim)
-    requirement = f"context >= {boundary}" if boundary is not None else "context >= 8000"
-    yield "Hold a requirement against it", shlex.join(["longproof", "gate", "DIR", "--require", requirement])
-
-
-_who, _commands = who, commands
 
 
 def _title(claim: Claim, view: EvidenceView) -> str:

@@ -83,5 +83,5 @@ def _side(farthest: int) -> list[int]:
     powers = [10**power for power in range(int(math.log10(farthest)) + 1)] if farthest >= 1 else [1]
     if len(powers) <= 4:
         return powers
-    step = math.ceil((len(powers) - 1) / 3)
-    return powers[::step]
+    step = math.ceil(len(powers) / 3)
+    return powers[step - 1 :: step]  # the marks next to 0 go first: they would crowd it
