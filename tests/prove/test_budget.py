@@ -48,7 +48,9 @@ def test_a_refusal_costs_time_but_no_tokens_and_teaches_no_rate() -> None:
 
 
 def test_what_the_evidence_holds_counts_as_spent() -> None:
-    body = build_request("speed", {"arm": "cold", "length": 500, "repeat": 0}, timeline=build_timeline(prompt_tokens=500))
+    body = build_request(
+        "speed", {"arm": "cold", "length": 500, "repeat": 0}, timeline=build_timeline(prompt_tokens=500)
+    )
     assert RunBudget(protocol(), [build_record(body)]).spent_tokens == 516
 
 

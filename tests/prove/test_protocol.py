@@ -61,10 +61,12 @@ def test_cells_stay_within_the_kv_capacity_when_it_is_below_the_limit() -> None:
     assert (boundary["top_tokens"], boundary["hint_tokens"]) == (8192, 2048)
 
 
-def test_the_boundary_grows_from_below_when_the_server_tells_no_limit() -> None:
-    boundary = step(ProveOptions(), "boundary", configured_limit_tokens=UNKNOWN, slot_limit_tokens=UNKNOWN)
-    assert "top_tokens" not in boundary
-    assert boundary["floor_tokens"] == 256
+def test_an_untold_limit_is_not_searched_for_without_being_asked() -> None:
+    # Nobody wants to pay for a search up to millions of tokens that they did not ask for: 8,192, or what --context says.
+    untold = {"configured_limit_tokens": UNKNOWN, "slot_limit_tokens": UNKNOWN}
+    assert step(ProveOptions(), "boundary", **untold)["top_tokens"] == 8192
+    assert step(ProveOptions(context_tokens=131072), "boundary", **untold)["top_tokens"] == 131072
+    assert "limit_tokens" not in step(ProveOptions(), "boundary", **untold)
 
 
 def test_lengths_outside_the_window_are_refused() -> None:

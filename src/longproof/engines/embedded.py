@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from longproof.domain.deployment import Deployment, EngineKind
-from longproof.domain.measure import Measured, Provenance, Reading, Unknown, given, reported
+from longproof.domain.measure import Measured, Provenance, Reading, Unknown, derived, given, reported
 from longproof.domain.units import format_tokens
 from longproof.engines.embedded_child import EXIT_REFUSED, ChildSettings
 from longproof.engines.embedded_log import LlamaCppLogFacts, parse_llamacpp_log
@@ -110,6 +110,8 @@ class EmbeddedServer:
         }
         if options.threads is not None:
             other["threads"] = given(str(options.threads), "option threads")
+        if self.warnings:
+            other["warnings"] = derived("; ".join(self.warnings), "options against model and engine")
         if options.prompt_cache_mib is not None:
             other["prompt_cache_mib"] = given(str(options.prompt_cache_mib), "option prompt_cache_mib")
         return Deployment(

@@ -26,19 +26,16 @@ from longproof.probe.recovery import check_alive
 from longproof.stats.bisection import next_question
 
 PROBE = "boundary"
-_GROWTH = 2
-_HIGHEST_GUESS_TOKENS = 16_777_216
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundaryPlan:
-    """`top_tokens`: where to begin (limit or --context), None = the server does not tell: grow from `floor_tokens` by
-    doubling.
+    """`top_tokens`: where to begin: the limit, --context, or a guess where there is neither.
     `limit_tokens`: the configured limit if known. `hint_tokens`: the engine's own KV capacity, tried first when below
     the top.
     """
 
-    top_tokens: int | None
+    top_tokens: int
     limit_tokens: int | None
     hint_tokens: int | None
     floor_tokens: int
@@ -48,9 +45,6 @@ class BoundaryPlan:
 
 async def run(ctx: ProbeContext, plan: BoundaryPlan) -> None:
     """Runs the search. Raises BudgetSpent or EngineGone; the path it took is in the records."""
-    if plan.top_tokens is None:
-        await _grow(ctx, plan)
-        return
     if await _good(ctx, plan, plan.top_tokens):
         if plan.top_tokens == plan.limit_tokens:
             await _good(ctx, plan, plan.top_tokens + 1)
@@ -69,18 +63,6 @@ async def _search_below(ctx: ProbeContext, plan: BoundaryPlan, bad: int) -> None
         good = plan.floor_tokens
     if good is not None:
         await _halve(ctx, plan, good, bad)
-
-
-async def _grow(ctx: ProbeContext, plan: BoundaryPlan) -> None:
-    good, total = None, plan.floor_tokens
-    while total <= _HIGHEST_GUESS_TOKENS:
-        if not await _good(ctx, plan, total):
-            break
-        good, total = total, total * _GROWTH
-    else:
-        return
-    if good is not None:
-        await _halve(ctx, plan, good, total)
 
 
 async def _halve(ctx: ProbeContext, plan: BoundaryPlan, good: int, bad: int) -> None:

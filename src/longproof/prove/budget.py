@@ -48,7 +48,10 @@ class RunBudget:
         return tokens * self._prefill_ns_per_token + requests * self._decode_ns
 
     def check(self, tokens: int) -> None:
-        """Raises BudgetSpent when a request of that many tokens (prompt + output) would go over."""
+        """Raises BudgetSpent when a request of that many tokens (prompt + output) would go over. 0 tokens = the two
+        calibration requests, without which no time can be predicted."""
+        if tokens == 0:
+            return
         if self._most_tokens is not None and self.spent_tokens + tokens > self._most_tokens:
             raise BudgetSpent(
                 f"{format_tokens(self.spent_tokens)} of {format_tokens(self._most_tokens)} tokens are spent"

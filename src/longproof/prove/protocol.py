@@ -17,7 +17,7 @@ from longproof.prove.options import PROBES, ProveOptions
 _SHORTEST_TOKENS = 512
 _ROUND_LENGTHS = ((8_000, 8_192), (32_000, 32_768), (128_000, 131_072), (1_000_000, 1_048_576))
 """Round lengths people speak of, each with the power of two that stands in for it where that fits."""
-_WINDOW_WHEN_UNTOLD_TOKENS = 4_096
+_WINDOW_WHEN_UNTOLD_TOKENS = 8_192
 _COUNT_CHECK_TOKENS = (97, 211, 389)
 _FLOOR_TOKENS = 256
 _MOST_BOUNDARY_REPEATS = 3
@@ -144,7 +144,7 @@ def _asked_tokens(step: Step, output: int) -> list[int]:
     if step.probe == "warmth":
         return [length + output for length in lengths] * 3 * repeats
     if step.probe == "boundary":
-        return [_int(values.get("top_tokens", _WINDOW_WHEN_UNTOLD_TOKENS))] * 2 * repeats
+        return [_int(values["top_tokens"])] * 2 * repeats
     canaries = [at + CANARY_OUTPUT_TOKENS for at in (_int(values["canary_tokens"]), CONTROL_TOKENS)] * 4
     limit = values.get("limit_tokens")
     served = [] if limit is None else [at for at in edge_positions(_int(limit)).values() if at < _int(limit)]
@@ -164,12 +164,11 @@ def _boundary(window: Window, options: ProveOptions) -> Step:
     exact = window.tokens <= _EXACT_UP_TO_TOKENS
     resolution = options.resolution_tokens or (1 if exact else window.tokens // _STEPS_IN_LARGE_WINDOWS)
     parameters: dict[str, int | float | str | bool | list[int]] = {
+        "top_tokens": window.tokens,
         "floor_tokens": min(_FLOOR_TOKENS, window.tokens),
         "resolution_tokens": resolution,
         "repeats": min(options.repeats, _MOST_BOUNDARY_REPEATS),
     }
-    if window.limit_tokens is not None or window.context_tokens is not None:
-        parameters["top_tokens"] = window.tokens
     if window.limit_tokens is not None:
         parameters["limit_tokens"] = window.limit_tokens
     if window.capacity_tokens is not None:

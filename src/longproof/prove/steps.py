@@ -28,7 +28,7 @@ async def _accounting(ctx: ProbeContext, values: _Values) -> None:
 
 async def _boundary(ctx: ProbeContext, values: _Values) -> None:
     plan = boundary.BoundaryPlan(
-        top_tokens=_int_or_none(values, "top_tokens"),
+        top_tokens=_int(values, "top_tokens"),
         limit_tokens=_int_or_none(values, "limit_tokens"),
         hint_tokens=_int_or_none(values, "hint_tokens"),
         floor_tokens=_int(values, "floor_tokens"),

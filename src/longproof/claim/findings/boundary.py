@@ -236,10 +236,17 @@ def _faults(view: EvidenceView, totals: list[_Total], largest: _Total | None) ->
     yield from _below_limit(view, totals, largest)
 
 
+def _only_busy(item: _Total) -> bool:
+    """Refused for load or for a rate limit: that says nothing about length."""
+    return all(classify(timeline) is Outcome.REFUSED_BUSY for timeline in item.timelines)
+
+
 def _below_limit(view: EvidenceView, totals: list[_Total], largest: _Total | None) -> Iterator[Finding]:
     """The limit says one thing and the server does another."""
     limit = view.limit_tokens()
-    within = [item for item in totals if limit is not None and item.total <= limit and item.good == 0]
+    within = [
+        item for item in totals if limit is not None and item.total <= limit and item.good == 0 and not _only_busy(item)
+    ]
     if not within or limit is None:
         return
     served = f"at most {format_tokens(largest.total)} completed" if largest is not None else "none completed"

@@ -132,8 +132,8 @@ def _read_whole(read_places: set[str], unread: set[str], length: int, evidence: 
     standing = Standing.SHOWN if whole else Standing.REFUTED if unread else Standing.NOT_SHOWN
     say = {
         Standing.SHOWN: (
-            f"Head, middle and tail of a {format_tokens(length)}-token prompt all reached the model; a gap between them that"
-            " usage hides as well would go unseen."
+            f"Head, middle and tail of a {format_tokens(length)}-token prompt all reached the model; a gap"
+            " between them that usage hides as well would go unseen."
         ),
         Standing.REFUTED: (
             f"Not all of a {format_tokens(length)}-token prompt reached the model: {', '.join(sorted(unread))} did not."

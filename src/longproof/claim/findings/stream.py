@@ -133,6 +133,12 @@ _RULES = (
         say=lambda t: f"A request of {t.prompt_tokens_sent} tokens got no HTTP answer{quote(t)}",
     ),
     _Rule(
+        id="stream.refused_while_idle",
+        severity=Severity.CAUTION,
+        holds=_is(Outcome.REFUSED_BUSY),
+        say=lambda t: f"HTTP {t.status} although the server had nothing else from us to do{quote(t)}",
+    ),
+    _Rule(
         id="stream.not_a_stream",
         severity=Severity.FAULT,
         holds=_is(Outcome.NOT_A_STREAM),

@@ -1,0 +1,115 @@
+"""kill -9 in the middle, the same command again: nothing lost, nothing doubled, and the claim recomputes to the same bytes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from proof import view_of
+
+from longproof.evidence.records import RequestBody, SessionBody
+from longproof.testing.behaviour import Behaviour
+from longproof.testing.lying_engine import LyingEngine, lying_engine
+
+WINDOW = 1024
+
+
+def command(url: str, directory: Path) -> list[str]:
+    options = ["--lengths", "300,600", "--repeats", "2", "--only", "boundary,speed", "--timeout", "20s"]
+    return [sys.executable, "-m", "longproof", "prove", url, "--out", str(directory), "--json", *options]
+
+
+def lines(directory: Path) -> list[bytes]:
+    path = directory / "records.jsonl"
+    return path.read_bytes().splitlines(keepends=True) if path.exists() else []
+
+
+def kill_when(process: subprocess.Popen[bytes], directory: Path, at_least: int) -> list[bytes]:
+    """Kills the process once that many whole records stand on disk; returns them as they stood."""
+    while process.poll() is None and len(lines(directory)) < at_least:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    return [line for line in lines(directory) if line.endswith(b"\n")]
+
+
+def slow_engine() -> LyingEngine:
+    """Honest, and slow enough to be killed between two tokens."""
+    return lying_engine(Behaviour(window_tokens=WINDOW, prefill_tokens_per_s=20_000.0, token_s=0.003))
+
+
+def test_nothing_is_lost_or_doubled_when_the_run_is_killed_three_times(tmp_path: Path) -> None:
+    directory = tmp_path / "evidence"
+    with slow_engine() as url:
+        before: list[bytes] = []
+        for at_least in (2, 6, 9):
+            process = subprocess.Popen(
+                command(url, directory), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path
+            )
+            after = kill_when(process, directory, at_least)
+            assert after[: len(before)] == before  # every whole record is still there, byte for byte
+            before = after
+        done = subprocess.run(command(url, directory), capture_output=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    view = view_of(directory)
+    assert view.complete
+    keys = Counter(record.key for record in view.records)
+    assert max(keys.values()) == 1
+    assert sum(isinstance(record.body, SessionBody) for record in view.records) == 4
+    assert lines(directory)[: len(before)] == before
+    # Every request that was recorded before the kills was sent once: its prompt is not among the later ones.
+    prompts = Counter(record.body.prompt_sha256 for record in view.records if isinstance(record.body, RequestBody))
+    assert max(prompts.values()) == 1
+
+
+def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
+    directory = tmp_path / "evidence"
+    with slow_engine() as url:
+        subprocess.run(command(url, directory), capture_output=True, cwd=tmp_path, check=True)
+        stored = (directory / "records.jsonl").read_bytes()
+        again = subprocess.run(command(url, directory), capture_output=True, cwd=tmp_path, check=True)
+    assert (directory / "records.jsonl").read_bytes() == stored
+    assert b"nothing is repeated" in again.stderr
+    assert json.loads(again.stdout)["complete"] is True
+
+
+def test_derive_gives_the_same_bytes_and_notices_a_missing_record(tmp_path: Path) -> None:
+    directory = tmp_path / "evidence"
+    with slow_engine() as url:
+        subprocess.run(command(url, directory), capture_output=True, cwd=tmp_path, check=True)
+    derive = [sys.executable, "-m", "longproof", "derive", str(directory), "--json"]
+    claims = []
+    for _ in range(2):
+        claims.append(subprocess.run(derive, capture_output=True, check=True).stdout)
+        claims.append((directory / "claim.json").read_bytes() + b"\n")
+    assert len(set(claims)) == 1
+    kept = lines(directory)
+    (directory / "records.jsonl").write_bytes(b"".join(kept[:3] + kept[4:]))
+    broken = subprocess.run(derive, capture_output=True, check=False)
+    assert broken.returncode == 2
+    assert b"records.jsonl" in broken.stderr
+    assert b"Traceback" not in broken.stderr
+
+
+def test_ctrl_c_leaves_usable_evidence(tmp_path: Path) -> None:
+    directory = tmp_path / "evidence"
+    with slow_engine() as url:
+        process = subprocess.Popen(
+            command(url, directory), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+        )
+        while process.poll() is None and len(lines(directory)) < 6:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+    assert process.returncode == 130, told.decode()
+    assert b"goes on from here" in told
+    assert b"Traceback" not in told
+    derived = subprocess.run(
+        [sys.executable, "-m", "longproof", "derive", str(directory), "--json"], capture_output=True, check=True
+    )
+    assert json.loads(derived.stdout)["complete"] is False
