@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from longproof.clock import SystemClock
 from longproof.domain.events import EndedBy, RequestTimeline
 from longproof.domain.outcome import Outcome, classify
 from longproof.domain.request import GenerationRequest, IdsPrompt, TextPrompt
@@ -56,6 +57,26 @@ async def test_timeline_holds_everything_when_all_goes_well() -> None:
     ]
     assert None not in stamps
     assert stamps == sorted(stamps, key=lambda stamp: stamp or 0)
+
+
+class CountingClock(SystemClock):
+    """Counts how often it is read."""
+
+    def __init__(self) -> None:
+        self.readings = 0
+
+    def now_ns(self) -> int:
+        self.readings += 1
+        return self.readings
+
+
+async def test_submission_is_the_last_moment_before_the_answer_and_not_before_the_connection() -> None:
+    async with ScriptedHttp({PATH: Reply.stream(token("a", "stop"), DONE)}) as server:
+        engine = OpenAIEngine(Link(server.url, clock=CountingClock()), model="m")
+        timeline = await engine.send(GenerationRequest(prompt=TextPrompt(text="x"), max_tokens=1))
+        await engine.aclose()
+    # reading 1 is before connecting (it stands when no connection comes about), 2 as the body leaves, 3 at the headers
+    assert (timeline.submitted_ns, timeline.headers_ns) == (2, 3)
 
 
 async def test_end_is_done_when_the_server_keeps_the_body_open_after_done() -> None:
@@ -148,9 +169,10 @@ async def test_error_has_words_whatever_shape_it_comes_in(body: str, message: st
 
 
 async def test_error_body_is_cut_at_8_kib_when_it_is_longer() -> None:
-    timeline = await send(Reply.text("x" * 100_000, status=500))
+    timeline = await send(Reply(status=500, pieces=(b"x" * 9000, HANG)), timeout_s=5.0)
     assert timeline.error is not None
     assert timeline.error.body == "x" * 8192
+    assert timeline.transport_error is None  # nobody waited for the rest
 
 
 async def test_error_status_stands_when_its_body_never_ends() -> None:
@@ -158,6 +180,7 @@ async def test_error_status_stands_when_its_body_never_ends() -> None:
     assert timeline.ended_by is EndedBy.HTTP_ERROR
     assert timeline.error is not None
     assert timeline.error.body == "half of it"
+    assert timeline.transport_error == "the error's body did not end in time"
 
 
 async def test_end_is_timeout_when_headers_come_and_no_token() -> None:

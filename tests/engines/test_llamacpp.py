@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -12,11 +12,14 @@ from longproof.domain.events import EndedBy
 from longproof.domain.measure import Measured, Provenance, Unknown, value_or_none
 from longproof.domain.outcome import Outcome, classify
 from longproof.domain.request import ChatMessage, ChatPrompt, CountSource, GenerationRequest, IdsPrompt, TextPrompt
+from longproof.engines.embedded import EmbeddedServer
 from longproof.engines.llamacpp import LlamaCppEngine
 from longproof.engines.registry import connect
 from longproof.errors import EngineProtocolError
 from longproof.testing.engine_contract import CONTRACT, Check
 from longproof.testing.scripted_http import Answer, Reply, ScriptedHttp
+
+StartEmbedded = Callable[..., Awaitable[EmbeddedServer]]
 
 
 @pytest.fixture
@@ -145,6 +148,28 @@ async def test_sample_shows_the_running_request_and_its_slot(engine: LlamaCppEng
     assert await engine.alive()  # the slot is free again when this has answered
     idle = await engine.sample()
     assert (idle.running, idle.waiting, idle.kv_usage) == (0, 0, None)
+
+
+@pytest.mark.engine
+async def test_owned_engine_is_known_restarted_and_its_death_recorded(embedded_engine: StartEmbedded) -> None:
+    server = await embedded_engine(context_tokens=512, slots=2, k_type="q8_0", v_type="q8_0")
+    engine = await connect(server.url, owner=server.process, known=server.deployment)
+    assert engine.capabilities.restarts
+    found = await engine.introspect()
+    # two slots of 512 with a pool each: only whoever started it knows that this makes 1,024
+    assert value_or_none(found.kv_capacity_tokens) == 1024
+    assert (value_or_none(found.kv_dtype), value_or_none(found.kv_unified)) == ("q8_0", False)
+    assert isinstance(found.model_sha256, Measured)
+    await engine.restart()
+    assert await engine.alive()
+    request = GenerationRequest(prompt=chat("Tell a long story."), max_tokens=400)
+    timeline = await engine.send(request, on_content=lambda _chunk, _text: server.process.kill())
+    assert timeline.ended_by is EndedBy.CUT
+    assert len(timeline.chunks) >= 1
+    assert classify(await engine.send(request)) is Outcome.UNREACHABLE
+    assert not await engine.alive()
+    await engine.aclose()
+    assert not server.process.running
 
 
 # -- documented answers ------------------------------------------------------------------------------------------------

@@ -178,6 +178,11 @@ def test_usage_is_read_from_the_last_chunk_without_choices() -> None:
     assert stream.finish_reason == "length"
 
 
+def test_finish_reason_stays_when_later_chunks_have_none() -> None:
+    stream, _ = read(sse(completion("a", "length"), completion(""), {"choices": [], "usage": USAGE}))
+    assert stream.finish_reason == "length"
+
+
 def test_usage_is_the_last_one_when_every_chunk_carries_it() -> None:
     def with_usage(tokens: int) -> dict[str, object]:
         return chat({"content": "x"}, usage={"prompt_tokens": 9, "completion_tokens": tokens})
@@ -280,7 +285,7 @@ def test_error_is_kept_when_it_comes_inside_a_200_stream(
 
 def test_error_keeps_its_numbers_and_the_first_one_wins() -> None:
     numbers = {"error": {"message": "too long", "code": 400, "n_prompt_tokens": 600, "n_ctx": 512}}
-    stream, _ = read(sse(numbers, {"error": "second"}))
+    stream, _ = read(sse(numbers, {"error": "second"}, "event: error\ndata: third"))
     assert stream.error is not None
     assert stream.error.message == "too long"
     assert stream.error.fields == {"n_prompt_tokens": 600, "n_ctx": 512}

@@ -59,7 +59,6 @@ class Exchange:
 
     async def run(self, client: httpx.AsyncClient) -> RequestTimeline:
         """Sends, reads to the end, and returns the timeline."""
-        self._submitted_ns = self._clock.now_ns()
         limit = asyncio.timeout(self._out.request.timeout_s)
         try:
             async with limit:
@@ -68,8 +67,9 @@ class Exchange:
             # a socket's own ETIMEDOUT is a TimeoutError as well
             gave_up = isinstance(problem, TimeoutError) and limit.expired()
             ended = EndedBy.TIMEOUT if gave_up else self._broken(problem)
-            if self._http_error is not None:
-                ended = EndedBy.HTTP_ERROR  # it was refused, and only the end of its words is missing
+            if self._http_error is not None:  # it was refused, and only the end of the server's words is missing
+                ended = EndedBy.HTTP_ERROR
+                self._transport_error = self._transport_error or "the error's body did not end in time"
         return self._timeline(ended, self._finished_ns or self._clock.now_ns())
 
     async def _converse(self, client: httpx.AsyncClient) -> EndedBy:
