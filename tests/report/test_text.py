@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -176,3 +178,8 @@ def test_differences_name_field_and_both_values_when_rendered() -> None:
     out = io.StringIO()
     show(render_differences([("kv_dtype", "f16", "q8_0")]), out)
     assert re.search(r"KV dtype +f16 +q8_0", out.getvalue())
+
+
+def test_card_needs_no_plots_when_imported() -> None:
+    script = "import sys, longproof.report.text; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -6,15 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from longproof.claim.statements import Claim, Finding, Severity, Statement
+from longproof.claim.statements import Claim, Finding, Statement
 from longproof.claim.view import EvidenceView
-from longproof.domain.measure import Measured, Unknown
+from longproof.domain.measure import Measured
 from longproof.domain.outcome import classify
 from longproof.evidence.records import CountBody, NoteBody, Protocol, Record, RequestBody, SessionBody
 from longproof.report import drawings, figures, lengths, requests, verdict
 from longproof.report.commands import commands
 from longproof.report.numbers import DASH, short_ns, tokens
 from longproof.report.outcomes import kind, look, word
+from longproof.report.subject import field_name, shown_value, unknown_by_reason, who
 
 _MOST_COUNTS = 200
 _MOST_KEYS = 4
@@ -110,7 +111,7 @@ def build(claim: Claim, view: EvidenceView) -> Page:
         tally=verdict.tally(claim),
         marks=marks,
         axis=drawings.axis(marks),
-        findings=faults_first(claim),
+        findings=verdict.faults_first(claim),
         fields=tuple(_fields(view)),
         unknown=unknown_by_reason(view),
         protocol=tuple(_protocol(view)),
@@ -135,50 +136,6 @@ def build(claim: Claim, view: EvidenceView) -> Page:
         anchors={record.key: _anchor(record) for record in view.records},
         commands=tuple(commands(claim, view)),
     )
-
-
-def faults_first(claim: Claim) -> tuple[Finding, ...]:
-    """Findings with the faults in front, otherwise in the claim's order."""
-    return tuple(sorted(claim.findings, key=lambda finding: finding.severity is not Severity.FAULT))
-
-
-def field_name(name: str) -> str:
-    """``kv_capacity_tokens`` → ``KV capacity (tokens)``."""
-    plain, unit = (name[: -len("_tokens")], " (tokens)") if name.endswith("_tokens") else (name, "")
-    if plain.startswith("other."):
-        return plain.removeprefix("other.") + unit
-    text = plain.replace("_", " ").replace("kv ", "KV ").replace("sha256", "SHA-256")
-    return text[0].upper() + text[1:] + unit
-
-
-def unknown_by_reason(view: EvidenceView) -> tuple[tuple[str, str], ...]:
-    """(reason, field names) of everything about the deployment that is unknown."""
-    reasons: dict[str, list[str]] = {}
-    for name, reading in view.header.deployment.readings():
-        if isinstance(reading, Unknown):
-            reasons.setdefault(reading.reason, []).append(field_name(name))
-    return tuple((reason, ", ".join(names)) for reason, names in reasons.items())
-
-
-def shown_value(value: object) -> str:
-    """A reading's value as people read it."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return tokens(value) if isinstance(value, int) else str(value)
-
-
-def who(view: EvidenceView) -> Iterator[tuple[str, str]]:
-    """Target, engine and model in words: what stands below the headline."""
-    deployment = view.header.deployment
-    version = deployment.engine_version
-    yield "Target", view.header.target
-    yield (
-        "Engine",
-        f"{deployment.engine.value} {version.value if isinstance(version, Measured) else '(version unknown)'}",
-    )
-    model, dtype = deployment.model, deployment.weight_dtype
-    name = model.value if isinstance(model, Measured) else f"unknown: {model.reason}"
-    yield "Model", f"{name} ({dtype.value})" if isinstance(dtype, Measured) else name
 
 
 def _title(claim: Claim, view: EvidenceView) -> str:

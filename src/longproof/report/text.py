@@ -22,7 +22,7 @@ from longproof.claim.view import EvidenceView
 from longproof.domain.deployment import Deployment
 from longproof.domain.measure import Measured
 from longproof.domain.verdict import Fail, Pass, Verdict
-from longproof.report import json_report, lengths, page, requests, verdict
+from longproof.report import json_report, lengths, requests, subject, verdict
 from longproof.report.numbers import plural
 from longproof.report.outcomes import word
 from longproof.report.untrusted import one_line, shortened
@@ -46,10 +46,10 @@ def render_inspect(deployment: Deployment) -> Group:
     table.add_row("Engine", _clean(deployment.engine.value), "", "")
     for name, reading in deployment.readings():
         if isinstance(reading, Measured):
-            value, source = page.shown_value(reading.value), reading.source
-            table.add_row(page.field_name(name), _clean(value), reading.provenance.value, _clean(source))
+            value, source = subject.shown_value(reading.value), reading.source
+            table.add_row(subject.field_name(name), _clean(value), reading.provenance.value, _clean(source))
         else:
-            unknown.append((page.field_name(name), reading.reason))
+            unknown.append((subject.field_name(name), reading.reason))
     parts: list[RenderableType] = [table]
     if unknown:
         parts.append(_heading("Unknown"))
@@ -70,7 +70,7 @@ def render_differences(fields: Sequence[tuple[str, str, str]]) -> Table:
     """(field, claimed, actual) of a deployment that is not the one a claim is about."""
     table = _table("field", "claimed", "running")
     for name, claimed, actual in fields:
-        table.add_row(page.field_name(name), _clean(claimed), _clean(actual))
+        table.add_row(subject.field_name(name), _clean(claimed), _clean(actual))
     return table
 
 
@@ -123,7 +123,7 @@ def _print(renderable: RenderableType, document: str | None) -> None:
 def _card(claim: Claim, view: EvidenceView, directory: Path | None, report: Path | None) -> Iterator[RenderableType]:
     yield Text(one_line(claim.headline), style="bold")
     yield Text()
-    yield _pairs(list(page.who(view)))
+    yield _pairs(list(subject.who(view)))
     yield Text()
     yield _three(claim, view)
     yield from _speed(claim)
@@ -132,7 +132,7 @@ def _card(claim: Claim, view: EvidenceView, directory: Path | None, report: Path
     yield _heading("Findings")
     if not claim.findings:
         yield _item("", "none: the checks that ran found no fault and nothing to warn of")
-    yield from (_finding(finding) for finding in page.faults_first(claim))
+    yield from (_finding(finding) for finding in verdict.faults_first(claim))
     yield _heading("What this does not show")
     yield from (_item("○", item.text) for item in claim.not_shown)
     yield Text()
@@ -228,24 +228,24 @@ def _where(view: EvidenceView, directory: Path | None, report: Path | None) -> I
 
 def _verdict(item: Verdict) -> RenderableType:
     if isinstance(item, Pass):
-        return _item("PASS", item.sentence, style="green", subject=item.requirement)
+        return _item("PASS", item.sentence, style="green", above=item.requirement)
     if isinstance(item, Fail):
-        return _item("FAIL", item.sentence, style="bold red", subject=item.requirement)
-    return _item("UNDECIDED", item.sentence, style="yellow", subject=item.requirement)
+        return _item("FAIL", item.sentence, style="bold red", above=item.requirement)
+    return _item("UNDECIDED", item.sentence, style="yellow", above=item.requirement)
 
 
 def _heading(words: str) -> Text:
     return Text(f"\n{words}", style="bold")
 
 
-def _item(label: str, words: str, *, style: str = "", subject: str = "") -> Table:
+def _item(label: str, words: str, *, style: str = "", above: str = "") -> Table:
     """A label that stands out, and text that wraps beside it."""
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
     if label:
         table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    body = Text(f"{one_line(subject)}\n" if subject else "", style="bold")
+    body = Text(f"{one_line(above)}\n" if above else "", style="bold")
     body.append(one_line(words), style="not bold" if label else style)
     table.add_row(*([""] + ([Text(label, style=style)] if label else []) + [body]))
     return table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from longproof.claim.statements import Claim, Severity, Standing
+from longproof.claim.statements import Claim, Finding, Severity, Standing
 from longproof.claim.view import EvidenceView
 from longproof.domain.measure import Measured, Unknown
 from longproof.report.numbers import percent, plural, sample_size, tokens
@@ -70,6 +70,11 @@ def tally(claim: Claim) -> Tally:
         cautions=sum(finding.severity is Severity.CAUTION for finding in claim.findings),
         not_shown=len(claim.not_shown),
     )
+
+
+def faults_first(claim: Claim) -> tuple[Finding, ...]:
+    """Findings with the faults in front, otherwise in the claim's order."""
+    return tuple(sorted(claim.findings, key=lambda finding: finding.severity is not Severity.FAULT))
 
 
 def _told(name: str, role: str, reading: Measured[int] | Unknown, relation: str) -> Mark:
