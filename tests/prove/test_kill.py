@@ -1,4 +1,4 @@
-"""kill -9 in the middle, the same command again: nothing lost, nothing doubled, and the claim recomputes to the same bytes."""
+"""kill -9 in the middle, the same command again: nothing lost, nothing doubled, the same claim byte for byte."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_cells_stay_within_the_kv_capacity_when_it_is_below_the_limit() -> None:
 
 
 def test_an_untold_limit_is_not_searched_for_without_being_asked() -> None:
-    # Nobody wants to pay for a search up to millions of tokens that they did not ask for: 8,192, or what --context says.
+    # Nobody wants to pay for a search up to millions of tokens that was not asked for: 8,192, or what --context says.
     untold = {"configured_limit_tokens": UNKNOWN, "slot_limit_tokens": UNKNOWN}
     assert step(ProveOptions(), "boundary", **untold)["top_tokens"] == 8192
     assert step(ProveOptions(context_tokens=131072), "boundary", **untold)["top_tokens"] == 131072

@@ -124,17 +124,6 @@ _ALL: tuple[Metric, ...] = (
         cold=True,
     ),
     Metric(
-        id="engine_ttft_gap",
-        unit="s",
-        better=Better.LOWER,
-        kind=Kind.SAMPLES,
-        by_length=True,
-        definition="How much later than by the engine's own clock the client saw the first token.",
-        formula="ttft - the engine's time to first token of the same request",
-        inputs=("ttft", "metrics before and after", "timeline.engine_timings"),
-        undefined="the engine does not tell its own time",
-    ),
-    Metric(
         id="ttft_exponent",
         unit="power",
         better=Better.LOWER,

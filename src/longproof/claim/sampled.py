@@ -12,6 +12,10 @@ from longproof.domain.units import format_ns
 from longproof.stats import mean
 
 
+_SIGNED = frozenset({"engine_ttft_gap", "ttft_exponent"})
+"""Metrics whose values may be negative."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
     """One sample of a metric: its value in the metric's unit, and the record it came from."""
@@ -50,7 +54,7 @@ def sampled_statement(
     )
     if isinstance(found, Unknown):
         return unknown
-    spread = mean.interval(values) if interval is None else interval
+    spread = _possible(metric, mean.interval(values) if interval is None else interval)
     return replace(
         unknown,
         text=f"{subject}: {show(metric, found)} {describe_spread(metric, len(values), spread)}.",
@@ -61,6 +65,14 @@ def sampled_statement(
         samples=values,
         evidence=tuple(dict.fromkeys(sample.key for sample in samples)),
     )
+
+
+def _possible(metric: str, spread: Interval | Unknown) -> Interval | Unknown:
+    """The part of an interval that can be: times, rates and shares are not below zero, however few samples Student's t
+    had. Cutting there loses no coverage."""
+    if isinstance(spread, Unknown) or metric in _SIGNED or spread.low >= 0:
+        return spread
+    return replace(spread, low=0.0)
 
 
 def describe_spread(metric: str, n: int, spread: Interval | Unknown) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from longproof.cli.options import api_key, connection_options, json_option
+from longproof.cli.options import connection_options, json_option, url_target
 
 
 @click.command(short_help="Hold requirements against the evidence: exit 0, 1 or 3.")
@@ -33,10 +34,8 @@ def gate(
     requirements: tuple[str, ...],
     deployment: str | None,
     confidence: float,
-    model: str | None,
-    api_key_env: str | None,
-    tokenizer: str | None,
     as_json: bool,
+    **choices: Any,
 ) -> int:
     """Decide whether what DIRECTORY shows meets every --require.
 
@@ -50,7 +49,6 @@ def gate(
     from longproof.claim.gate import gate as hold
     from longproof.errors import UsageError
     from longproof.prove.check import require_same_deployment
-    from longproof.prove.target import UrlTarget
     from longproof.report.text import print_gate
 
     if not requirements and deployment is None:
@@ -59,8 +57,7 @@ def gate(
         )
     claim = derive_claim(directory)
     if deployment is not None:
-        target = UrlTarget(url=deployment, model=model, api_key=api_key(api_key_env), tokenizer=tokenizer)
-        asyncio.run(require_same_deployment(directory, target))
+        asyncio.run(require_same_deployment(directory, url_target(deployment, choices)))
     verdict = hold(claim, requirements, confidence=confidence)
     print_gate(verdict, as_json=as_json)
     return verdict.exit_code

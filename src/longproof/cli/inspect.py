@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from longproof.cli.options import api_key, connection_options, json_option
+from longproof.cli.options import connection_options, json_option, url_target
 
 
 @click.command(short_help="Show what a server tells of itself.")
 @click.argument("url")
 @connection_options
 @json_option
-def inspect(url: str, model: str | None, api_key_env: str | None, tokenizer: str | None, as_json: bool) -> int:
+def inspect(url: str, as_json: bool, **choices: Any) -> int:
     """Show what the server at URL tells of itself: every field with where it comes from, or why it is unknown."""
     import asyncio
 
     from longproof.prove.check import inspect_target
-    from longproof.prove.target import UrlTarget
     from longproof.report.text import print_inspect
 
-    target = UrlTarget(url=url, model=model, api_key=api_key(api_key_env), tokenizer=tokenizer)
-    deployment = asyncio.run(inspect_target(target))
+    deployment = asyncio.run(inspect_target(url_target(url, choices)))
     print_inspect(deployment, as_json=as_json)
     return 0

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
 from longproof.errors import UsageError
+
+if TYPE_CHECKING:
+    from longproof.prove.target import UrlTarget
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator: TypeAlias = Callable[[Command], Command]
@@ -90,6 +93,11 @@ def connection_options(command: Command) -> Command:
                 type=click.Path(exists=True, dir_okay=False),
                 help="tokenizer.json to count with, for servers that do not count themselves.",
             ),
+            click.option(
+                "--engine-log",
+                type=click.Path(dir_okay=False),
+                help="Start-up log of a vLLM: adds what its API does not tell.",
+            ),
         )
     ):
         command = decorate(command)
@@ -158,3 +166,16 @@ def api_key(variable: str | None) -> str | None:
             advice=f"export {variable}=… first, or leave the option out",
         )
     return key
+
+
+def url_target(url: str, choices: dict[str, Any]) -> UrlTarget:
+    """The server at a URL, as the connection options say."""
+    from longproof.prove.target import UrlTarget
+
+    return UrlTarget(
+        url=url,
+        model=choices["model"],
+        api_key=api_key(choices["api_key_env"]),
+        tokenizer=choices["tokenizer"],
+        engine_log=choices["engine_log"],
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from longproof.cli.options import api_key, connection_options, json_option, proof_options
+from longproof.cli.options import connection_options, json_option, proof_options, url_target
 
 
 @click.command(short_help="Prove a running server: evidence, claim and report.")
@@ -23,9 +23,5 @@ def prove(url: str, as_json: bool, **choices: Any) -> int:
     Exits with 0 when the protocol ran to its end, 1 when not one length completed, 3 when it stopped early.
     """
     from longproof.cli.proving import proof_options_from, prove_and_show
-    from longproof.prove.target import UrlTarget
 
-    target = UrlTarget(
-        url=url, model=choices["model"], api_key=api_key(choices["api_key_env"]), tokenizer=choices["tokenizer"]
-    )
-    return prove_and_show(target, proof_options_from(choices), out=choices["out"], as_json=as_json)
+    return prove_and_show(url_target(url, choices), proof_options_from(choices), out=choices["out"], as_json=as_json)

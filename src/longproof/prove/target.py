@@ -11,7 +11,10 @@ from longproof.engines.address import base_url
 from longproof.engines.base import Engine
 from longproof.engines.embedded import EmbeddedOptions, start_embedded
 from longproof.engines.model_files import resolve_model
+from longproof.engines.openai import Known
 from longproof.engines.registry import connect
+from longproof.engines.vllm_facts import deployment_of_log
+from longproof.errors import UsageError
 
 
 class Target(Protocol):
@@ -28,12 +31,14 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UrlTarget:
-    """A server that somebody else runs. `tokenizer` is a tokenizer.json for servers that do not count."""
+    """A server that somebody else runs. `tokenizer` is a tokenizer.json for servers that do not count; `engine_log` the
+    start-up log of a vLLM, which says more than its API."""
 
     url: str
     model: str | None = None
     api_key: str | None = None
     tokenizer: str | None = None
+    engine_log: str | None = None
 
     @property
     def label(self) -> str:
@@ -44,7 +49,18 @@ class UrlTarget:
     async def open(self, log_path: Path) -> Engine:  # noqa: ARG002 - its log is its owner's
         """Connects and finds out which dialect the server speaks."""
         tokenizer = None if self.tokenizer is None else Path(self.tokenizer)
-        return await connect(self.url, model=self.model, api_key=self.api_key, tokenizer=tokenizer)
+        known = None if self.engine_log is None else _known_from(Path(self.engine_log))
+        return await connect(self.url, model=self.model, api_key=self.api_key, tokenizer=tokenizer, known=known)
+
+
+def _known_from(log_path: Path) -> Known:
+    try:
+        text = log_path.read_text(errors="replace")
+    except OSError as problem:
+        raise UsageError(
+            f"the engine log {log_path} cannot be read: {problem.strerror}", advice="check --engine-log"
+        ) from None
+    return lambda: deployment_of_log(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
