@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from longproof.claim.metrics import METRICS
 from longproof.claim.sampled import Sampled, sampled_statement
 from longproof.claim.statements import Statement
 
@@ -27,7 +26,3 @@ def test_a_gap_between_two_clocks_may_be_negative() -> None:
     statement = stated("engine_ttft_gap", -0.001, 0.001)
     assert statement.interval is not None
     assert statement.interval.low < 0
-
-
-def test_every_metric_is_registered_once() -> None:
-    assert all(name == metric.id for name, metric in METRICS.items())
