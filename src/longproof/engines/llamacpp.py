@@ -32,6 +32,7 @@ from longproof.engines.known import answered
 from longproof.engines.link import Refused
 from longproof.engines.metrics_text import total
 from longproof.engines.openai import OpenAIEngine, count_of_ids, message_fields
+from longproof.engines.told_apart import told_apart
 from longproof.errors import EngineProtocolError
 
 _COUNT_TIMEOUT_S = 300.0
@@ -149,22 +150,29 @@ class LlamaCppEngine(OpenAIEngine):
             return await super().count(prompt)
         if isinstance(prompt, ChatPrompt):
             return await self._count_chat(prompt.messages)
-        all_ids = await self._ids(prompt.text, add_special=True)
-        content = len(await self._ids(prompt.text, add_special=False))
+        whole, content = await told_apart([prompt.text], whole=self._text_tokens, alone=self._content_tokens)
         return TokenCount(
-            total=len(all_ids),
+            total=whole,
             content=content,
-            template=len(all_ids) - content,
-            special=len(all_ids) - content,
+            template=whole - content,
+            special=whole - content,
             source=CountSource.SERVER,
             how="POST /tokenize, add_special",
         )
 
     async def _count_chat(self, messages: Sequence[ChatMessage]) -> TokenCount:
-        whole, how = await self._count_messages(messages)
-        content = 0
-        for message in messages:
-            content += len(await self._ids(message.content, add_special=False))
+        how = ""
+
+        async def count_whole(texts: Sequence[str]) -> int:
+            nonlocal how
+            filled = [
+                ChatMessage(role=message.role, content=text) for message, text in zip(messages, texts, strict=True)
+            ]
+            tokens, how = await self._count_messages(filled)
+            return tokens
+
+        texts = [message.content for message in messages]
+        whole, content = await told_apart(texts, whole=count_whole, alone=self._content_tokens)
         return TokenCount(
             total=whole,
             content=content,
@@ -173,6 +181,12 @@ class LlamaCppEngine(OpenAIEngine):
             source=CountSource.SERVER,
             how=how,
         )
+
+    async def _text_tokens(self, texts: Sequence[str]) -> int:
+        return len(await self._ids(texts[0], add_special=True))
+
+    async def _content_tokens(self, text: str) -> int:
+        return len(await self._ids(text, add_special=False))
 
     async def _count_messages(self, messages: Sequence[ChatMessage]) -> tuple[int, str]:
         path = f"{self.chat_path}/input_tokens"

@@ -27,6 +27,7 @@ from longproof.engines.known import answered
 from longproof.engines.link import Refused
 from longproof.engines.metrics_text import largest, total
 from longproof.engines.openai import OpenAIEngine, count_of_ids, message_fields
+from longproof.engines.told_apart import told_apart
 from longproof.errors import EngineProtocolError
 
 _COUNT_TIMEOUT_S = 300.0
@@ -160,14 +161,21 @@ class SglangEngine(OpenAIEngine):
         if not self._native:
             return await super().count(prompt)
         if isinstance(prompt, ChatPrompt):
-            whole = len(await self._ids({"messages": message_fields(prompt.messages)}))
-            texts = [message.content for message in prompt.messages]
+            messages = prompt.messages
+            texts = [message.content for message in messages]
+
+            async def count_whole(texts: Sequence[str]) -> int:
+                filled = [
+                    ChatMessage(role=message.role, content=text) for message, text in zip(messages, texts, strict=True)
+                ]
+                return len(await self._ids({"messages": message_fields(filled)}))
         else:
-            whole = len(await self._ids({"prompt": prompt.text, "add_special_tokens": True}))
             texts = [prompt.text]
-        content = 0
-        for text in texts:
-            content += len(await self.tokenize(text))
+
+            async def count_whole(texts: Sequence[str]) -> int:
+                return len(await self._ids({"prompt": texts[0], "add_special_tokens": True}))
+
+        whole, content = await told_apart(texts, whole=count_whole, alone=self._content_tokens)
         is_chat = isinstance(prompt, ChatPrompt)
         return TokenCount(
             total=whole,
@@ -177,6 +185,9 @@ class SglangEngine(OpenAIEngine):
             source=CountSource.SERVER,
             how="POST /tokenize, messages" if is_chat else "POST /tokenize, add_special_tokens",
         )
+
+    async def _content_tokens(self, text: str) -> int:
+        return len(await self._ids({"prompt": text, "add_special_tokens": False}))
 
     async def tokenize(self, text: str) -> list[int]:
         """Token ids by POST /tokenize, no special tokens added."""

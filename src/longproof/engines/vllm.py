@@ -33,6 +33,7 @@ from longproof.engines.json_fields import JsonObject, as_int, as_list, as_object
 from longproof.engines.link import Refused
 from longproof.engines.metrics_text import largest, total
 from longproof.engines.openai import OpenAIEngine, count_of_ids, message_fields
+from longproof.engines.told_apart import told_apart
 from longproof.engines.vllm_facts import Told, cache_labels, deployment
 from longproof.errors import EngineMisbehaved, EngineProtocolError
 
@@ -139,13 +140,11 @@ class VllmEngine(OpenAIEngine):
         if not self._native:
             return await super().count(prompt)
         if isinstance(prompt, ChatPrompt):
-            whole = len(await self._chat_ids(prompt.messages))
-            content = sum([len(await self.tokenize(message.content)) for message in prompt.messages])
+            whole, content = await self._count_chat(prompt.messages)
             special = None
             how = "POST /tokenize with messages and generation prompt; content: each message's text alone"
         else:
-            whole = len(await self._text_ids(prompt.text, special=True))
-            content = len(await self.tokenize(prompt.text))
+            whole, content = await told_apart([prompt.text], whole=self._text_tokens, alone=self._content_tokens)
             special = whole - content
             how = "POST /tokenize with and without special tokens"
         return TokenCount(
@@ -156,6 +155,22 @@ class VllmEngine(OpenAIEngine):
             source=CountSource.SERVER,
             how=how,
         )
+
+    async def _count_chat(self, messages: Sequence[ChatMessage]) -> tuple[int, int]:
+        async def count_whole(texts: Sequence[str]) -> int:
+            filled = [
+                ChatMessage(role=message.role, content=text) for message, text in zip(messages, texts, strict=True)
+            ]
+            return len(await self._chat_ids(filled))
+
+        texts = [message.content for message in messages]
+        return await told_apart(texts, whole=count_whole, alone=self._content_tokens)
+
+    async def _text_tokens(self, texts: Sequence[str]) -> int:
+        return len(await self._text_ids(texts[0], special=True))
+
+    async def _content_tokens(self, text: str) -> int:
+        return len(await self._text_ids(text, special=False))
 
     async def tokenize(self, text: str) -> list[int]:
         """Token ids of a text, no special tokens added. Special tokens written out in it become what they name."""
