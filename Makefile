@@ -1,6 +1,6 @@
 # On a fresh machine two commands do everything: `make demo`, then `make test`.
 # Every target makes .venv first where it is missing, and again where pyproject.toml has changed since.
-# PYTHON=… chooses the interpreter, ARGS=… goes to the command behind demo, bench and every test target.
+# PYTHON=… chooses the interpreter; ARGS=… goes to the command behind demo, bench and every test target.
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -51,8 +51,8 @@ docs: $(READY) ## serve the documentation at http://127.0.0.1:8000
 docs-refresh: $(READY) ## write --help texts and metric definitions into the docs again
 	@$(BIN)/python scripts/refresh_docs.py --write
 
-bench: $(READY) ## every benchmark, one after the other
-	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
+bench: $(READY) ## every benchmark, or one: ONLY=cli_startup (prompt_build installs what it compares with, some GB)
+	@set -e; for file in benchmarks/$(or $(ONLY),*).py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
 
 clean: ## remove .venv, build outputs and caches of the tools; evidence directories stay
 	@rm -rf .venv site build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
