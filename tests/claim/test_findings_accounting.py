@@ -61,7 +61,9 @@ def canaries(
 
 
 def test_agreement_is_shown_when_usage_equals_the_count() -> None:
-    view = build_view(length_request(build_timeline(prompt_tokens=97)), length_request(build_timeline(prompt_tokens=389)))
+    view = build_view(
+        length_request(build_timeline(prompt_tokens=97)), length_request(build_timeline(prompt_tokens=389))
+    )
     said = statements(view)["accounting.usage_agreement"]
     assert (said.standing, said.n) == (Standing.SHOWN, 2)
     assert findings(view) == {}
