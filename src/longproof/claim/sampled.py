@@ -11,7 +11,6 @@ from longproof.domain.measure import Interval, Measured, Provenance, Unknown
 from longproof.domain.units import format_ns
 from longproof.stats import mean
 
-
 _SIGNED = frozenset({"engine_ttft_gap", "ttft_exponent"})
 """Metrics whose values may be negative."""
 
