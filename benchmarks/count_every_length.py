@@ -4,8 +4,10 @@
     python benchmarks/count_every_length.py http://127.0.0.1:8000   # a server that takes token ids
     python benchmarks/count_every_length.py --every 64
 
-Prompt N is the first N ids of one fixed sequence, so a server with a prefix cache computes one more token each time, not the whole
-prompt. The longest prompt that can be answered is one token below the window; at the window itself the count is read from the
+Prompt N is the first N ids of one fixed sequence, so a server with a prefix cache computes one more token each time,
+not the whole
+prompt. The longest prompt that can be answered is one token below the window; at the window itself the count is read
+from the
 refusal, where the server tells one.
 """
 

@@ -94,11 +94,12 @@ def test_only_leaves_the_others_out_and_says_so() -> None:
 
 
 def test_the_cost_counts_every_request_of_a_step() -> None:
-    # speed alone: (512 + 16 + 1024 + 16) x 2 repeats = 3,136 tokens in 4 requests; the cheapest is 528.
+    # speed alone: (512 + 16 + 1024 + 16) x 2 repeats and one more of the shortest to warm up = 3,664 tokens in 5
+    # requests; the cheapest is 528.
     options = ProveOptions(only=("speed",), lengths=(512, 1024), repeats=2)
     protocol = plan_protocol(build_deployment(), ALL, options)
     cost = cost_of(protocol)
-    assert (cost.requests, cost.tokens, smallest_unit_tokens(protocol)) == (4, 3136, 528)
+    assert (cost.requests, cost.tokens, smallest_unit_tokens(protocol)) == (5, 3664, 528)
 
 
 def test_completions_is_the_route_when_there_is_no_chat() -> None:

@@ -88,7 +88,8 @@ class SessionBody:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestBody:
     """One request and all that was observed. `cell` are the probe's coordinates (length, repeat, arm, position …);
-    `prompt_sha256` is over the body's prompt; `nonce` makes its prompt rebuildable from the seed. `exact_output`: the engine was
+    `prompt_sha256` is over the body's prompt; `nonce` makes its prompt rebuildable from the seed. `exact_output`: the
+    engine was
     told, in its own dialect, to produce exactly `max_tokens`, so a natural stop is none."""
 
     kind: Literal["request"] = "request"

@@ -26,6 +26,7 @@ from longproof.probe.recovery import check_alive
 from longproof.stats.bisection import next_question
 
 PROBE = "boundary"
+_DEAR_MISSES = (Outcome.SHORT, Outcome.HUNG, Outcome.TIMED_OUT, Outcome.UNREACHABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +75,8 @@ async def _halve(ctx: ProbeContext, plan: BoundaryPlan, good: int, bad: int) -> 
 
 
 async def _good(ctx: ProbeContext, plan: BoundaryPlan, total: int) -> bool:
-    """Asks a total `repeats` times. One miss makes it bad, but a quick refusal is repeated to see whether it is
-    consistent; a hang
-    is not, since each costs the whole timeout."""
+    """Asks a total `repeats` times. One miss makes it bad. A quick refusal is repeated, to see whether it is
+    consistent; a miss that costs as much as an answer (clamped) or a whole timeout (hung) is not."""
     good = True
     for repeat in range(plan.repeats):
         timeline = await _ask(ctx, total, repeat)
@@ -84,7 +84,7 @@ async def _good(ctx: ProbeContext, plan: BoundaryPlan, total: int) -> bool:
             return False
         if not completed_as_asked(timeline):
             good = False
-            if classify(timeline) in (Outcome.HUNG, Outcome.TIMED_OUT, Outcome.UNREACHABLE):
+            if classify(timeline) in _DEAR_MISSES:
                 break
     return good
 

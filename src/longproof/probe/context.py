@@ -44,6 +44,10 @@ class BudgetSpent(Exception):  # noqa: N818 - not an error: the run ends in orde
     """The budget does not hold the next request."""
 
 
+class EngineGone(Exception):  # noqa: N818 - not an error: the run ends in order, and the claim says how far it came
+    """The server no longer answers, or produces no tokens, and we cannot bring it back."""
+
+
 class Budget(Port):
     """Decides before each request whether it may still be sent."""
 
@@ -71,14 +75,18 @@ class ProbeContext:
 
         `expected_tokens` (prompt + output) is held against the budget. `sampled`: scrape the engine's metrics before
         and after
-        (meaningful while nothing else runs). Raises BudgetSpent; never raises for what the server does.
+        (meaningful while nothing else runs). Raises BudgetSpent; EngineGone when the server
+        cannot even count the prompt any more. What it does with the request never raises.
         """
         known = self.journal.get(key)
         if isinstance(known, RequestBody):
             return known
         self.budget.check(expected_tokens)
         nonce = self.prompts.nonce(key)
-        request = await build(nonce)
+        try:
+            request = await build(nonce)
+        except EngineMisbehaved as problem:
+            raise EngineGone(f"before {key}, while its prompt was counted: {problem}") from problem
         self.progress.step(probe, _describe(cell))
         before = await self._sample() if sampled else None
         timeline = await self.engine.send(request)

@@ -8,7 +8,7 @@ import asyncio
 from longproof.domain.events import RequestTimeline
 from longproof.domain.outcome import Outcome, classify
 from longproof.errors import LongproofError
-from longproof.probe.context import ProbeContext
+from longproof.probe.context import EngineGone, ProbeContext
 
 _SUSPECT = {
     Outcome.HUNG,
@@ -22,10 +22,6 @@ _SUSPECT = {
 }
 _TRIES = 6
 _PAUSE_S = 2.0
-
-
-class EngineGone(Exception):  # noqa: N818 - not an error: the run ends in order, and the claim says how far it came
-    """The server no longer produces tokens and we cannot bring it back."""
 
 
 async def check_alive(ctx: ProbeContext, key: str, *, probe: str, after: RequestTimeline) -> None:

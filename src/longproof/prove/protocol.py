@@ -140,11 +140,13 @@ def _asked_tokens(step: Step, output: int) -> list[int]:
     values = step.parameters
     lengths, repeats = _ints(values.get("lengths")), _int(values.get("repeats"))
     if step.probe == "speed":
-        return [length + output for length in lengths] * repeats
+        return [length + output for length in (*lengths[:1], *lengths * repeats)]  # the shortest once more, to warm up
     if step.probe == "warmth":
         return [length + output for length in lengths] * 3 * repeats
     if step.probe == "boundary":
-        return [_int(values["top_tokens"])] * 2 * repeats
+        return [_int(values["top_tokens"])] * (
+            repeats + 1
+        )  # just above, a refusal costs nothing and a clamp is not repeated
     canaries = [at + CANARY_OUTPUT_TOKENS for at in (_int(values["canary_tokens"]), CONTROL_TOKENS)] * 4
     limit = values.get("limit_tokens")
     served = [] if limit is None else [at for at in edge_positions(_int(limit)).values() if at < _int(limit)]

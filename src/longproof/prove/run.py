@@ -21,9 +21,9 @@ from longproof.evidence.fingerprint import fingerprint
 from longproof.evidence.reading import holds_run
 from longproof.evidence.records import FORMAT, Header, RequestBody, Step
 from longproof.evidence.store import Journal
-from longproof.probe.context import BudgetSpent, ProbeContext, Progress
+from longproof.probe.context import BudgetSpent, EngineGone, ProbeContext, Progress
 from longproof.probe.prompts import PromptBuilder
-from longproof.probe.recovery import EngineGone, check_alive
+from longproof.probe.recovery import check_alive
 from longproof.prove.budget import RunBudget, require_useful
 from longproof.prove.options import ProveOptions
 from longproof.prove.protocol import Cost, cost_of, plan_protocol, smallest_unit_tokens
