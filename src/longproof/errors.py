@@ -15,9 +15,8 @@
 
 Anything else that escapes is our bug: a traceback and exit 70.
 
-A `UserError` says four things: what was asked, the limit, the actual value, and what to do next. `longproof.cli` is
-the only
-place that prints errors and turns them into exit codes.
+A `UserError` says four things: what was asked, the limit, the actual value, and what to do next. `longproof.cli` is the
+only place that prints errors and turns them into exit codes.
 """
 
 from __future__ import annotations

@@ -113,3 +113,21 @@ def test_ctrl_c_leaves_usable_evidence(tmp_path: Path) -> None:
         [sys.executable, "-m", "longproof", "derive", str(directory), "--json"], capture_output=True, check=True
     )
     assert json.loads(derived.stdout)["complete"] is False
+
+
+def test_a_server_that_goes_away_ends_the_run_in_order(tmp_path: Path) -> None:
+    directory = tmp_path / "evidence"
+    engine = slow_engine()
+    with engine:
+        process = subprocess.Popen(
+            command(engine.url, directory), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+        )
+        while process.poll() is None and len(lines(directory)) < 6:
+            time.sleep(0.005)
+        engine.crash()
+        out, told = process.communicate(timeout=120)
+    assert process.returncode == 3, told.decode()
+    assert b"stopped early" in told
+    assert b"Traceback" not in told
+    claim = json.loads(out)
+    assert claim["complete"] is False

@@ -30,11 +30,9 @@ class Statement:
     """One sentence with its evidence.
 
     `metric` names what was measured (see `claim.metrics`); `at_tokens` the length it holds for, None = not tied to a
-    length.
-    `value` carries the number in the metric's unit. `n` counts the observations; `interval` is None when n is too
-    small for one,
-    and the text then says "n = 1". `conditions` are those beyond the claim's own (cold or warm, load …). `evidence`
-    are record keys.
+    length. `value` carries the number in the metric's unit. `n` counts the observations; `interval` is None when n is
+    too small for one, and the text then says "n = 1". `conditions` are those beyond the claim's own (cold or warm, load
+    …). `evidence` are record keys.
     """
 
     id: str
@@ -77,8 +75,7 @@ class Claim:
     """What may be said about one deployment, and what may not.
 
     `conditions` hold for every statement. `complete`: the protocol ran to its end. `samples` and `interval`s stay with
-    their
-    statements. The same evidence gives the same bytes.
+    their statements. The same evidence gives the same bytes.
     """
 
     format: int

@@ -40,8 +40,7 @@ def gate(
     """Decide whether what DIRECTORY shows meets every --require.
 
     Exits with 0 when all pass, 1 when one fails, 3 when none fails and one is undecided. A missing measurement is
-    undecided, never a
-    pass.
+    undecided, never a pass.
     """
     import asyncio
 

@@ -24,9 +24,9 @@ from longproof.errors import EXIT_INTERRUPTED, EXIT_OUR_BUG, EXIT_USER_ERROR, Lo
 def cli() -> None:
     """Plans, proves and serves long-context LLM deployments, and serves only what has been proven.
 
-    Results go to stdout, everything else to stderr. Exit codes: 0 done or passed, 1 a gate failed or nothing
-    completed, 2 something
-    to change in the command or its surroundings, 3 undecided or incomplete, 70 a bug in longproof, 130 interrupted.
+    Results go to stdout, everything else to stderr. Exit codes: 0 done or passed, 1 a gate failed or nothing completed,
+    2 something to change in the command or its surroundings, 3 undecided or incomplete, 70 a bug in longproof, 130
+    interrupted.
     """
 
 

@@ -22,15 +22,13 @@ class EngineKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """A running configuration as far as it is known. Every field is a Reading: a value with provenance, or Unknown
-    with the reason.
+    """A running configuration as far as it is known. Every field is a Reading: a value with provenance, or Unknown with
+    the reason.
 
     `kv_capacity_tokens` is what the engine's own KV pool holds, which is neither the configured limit nor what was
-    measured.
-    `slots` is the number of sequences that may run together (llama.cpp slots, vLLM max_num_seqs, SGLang
-    max_running_requests).
-    `slot_limit_tokens` is the longest sequence one slot takes, where that differs from the configured limit.
-    `other` holds further settings by name, e.g. launch flags.
+    measured. `slots` is the number of sequences that may run together (llama.cpp slots, vLLM max_num_seqs, SGLang
+    max_running_requests). `slot_limit_tokens` is the longest sequence one slot takes, where that differs from the
+    configured limit. `other` holds further settings by name, e.g. launch flags.
     """
 
     engine: EngineKind

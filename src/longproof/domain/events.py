@@ -40,8 +40,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerError:
-    """An error in the server's own words. `in_stream`: it came inside a 200 stream. `fields`: numbers the error
-    carries by name."""
+    """An error in the server's own words. `in_stream`: it came inside a 200 stream. `fields`: numbers the error carries
+    by name."""
 
     message: str
     type: str | None = None
@@ -147,8 +147,7 @@ class EngineSample:
     engine has.
 
     `running`, `waiting`: requests. `kv_usage`: fraction of the KV pool in use, 0..1. None = the engine does not report
-    it.
-    A gauge may be one engine step old.
+    it. A gauge may be one engine step old.
     """
 
     at_ns: int

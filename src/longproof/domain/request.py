@@ -63,8 +63,7 @@ class CountSource(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCount:
     """Tokens of a prompt. `total` = `content` + `template`; `special` is how many of the template's tokens are special
-    (BOS,
-    role markers) where the server lets us see, else None = not told apart."""
+    (BOS, role markers) where the server lets us see, else None = not told apart."""
 
     total: int
     content: int
@@ -79,10 +78,9 @@ class GenerationRequest:
     """One request. `prompt_tokens` is our own count (None when nobody could count before sending).
 
     `exact_output`: ask the engine, in its own dialect, to produce exactly `max_tokens` (ignore EOS, min_tokens).
-    `cold`: ask it,
-    in its own dialect where it has one, not to reuse cached prefixes. `top_logprobs` > 0 asks for that many
-    alternatives per token.
-    `timeout_s` ends the request from our side; that is recorded as an outcome. `extra` goes into the body verbatim.
+    `cold`: ask it, in its own dialect where it has one, not to reuse cached prefixes. `top_logprobs` > 0 asks for that
+    many alternatives per token. `timeout_s` ends the request from our side; that is recorded as an outcome. `extra`
+    goes into the body verbatim.
     """
 
     prompt: Prompt

@@ -19,13 +19,10 @@ CANCELLED."""
 class Capabilities:
     """What an engine's dialect can do, beyond plain OpenAI.
 
-    `token_ids`: /v1/completions takes token ids. `counts`: it counts tokens for us (template included).
-    `exact_output`: it can be
-    told to produce exactly max_tokens. `cold`: a request can ask not to reuse cached prefixes. `logprobs`: it returns
-    top logprobs.
-    `chat`, `completions`: the routes it serves. `metrics`: it exposes Prometheus metrics. `aborts`: it has an abort
-    endpoint.
-    `restarts`: we own the process.
+    `token_ids`: /v1/completions takes token ids. `counts`: it counts tokens for us (template included). `exact_output`:
+    it can be told to produce exactly max_tokens. `cold`: a request can ask not to reuse cached prefixes. `logprobs`: it
+    returns top logprobs. `chat`, `completions`: the routes it serves. `metrics`: it exposes Prometheus metrics.
+    `aborts`: it has an abort endpoint. `restarts`: we own the process.
     """
 
     chat: bool = True
@@ -42,8 +39,7 @@ class Capabilities:
 
 class Engine(Protocol):
     """One running server. All methods raise `EngineMisbehaved` for what the server gets wrong outside a generation
-    request;
-    `send` never does: whatever happens to a request is in its timeline."""
+    request; `send` never does: whatever happens to a request is in its timeline."""
 
     @property
     def url(self) -> str:

@@ -35,9 +35,8 @@ class Protocol:
     session's salt.
 
     `context_tokens`: the window to prove, None = all the server says it has. `budget_ns`, `budget_tokens`: None = no
-    limit.
-    `request_timeout_s`: after this long a request counts as hung. `not_run` names probes left out on purpose, with the
-    reason.
+    limit. `request_timeout_s`: after this long a request counts as hung. `not_run` names probes left out on purpose,
+    with the reason.
     """
 
     seed: int
@@ -89,8 +88,7 @@ class SessionBody:
 class RequestBody:
     """One request and all that was observed. `cell` are the probe's coordinates (length, repeat, arm, position …);
     `prompt_sha256` is over the body's prompt; `nonce` makes its prompt rebuildable from the seed. `exact_output`: the
-    engine was
-    told, in its own dialect, to produce exactly `max_tokens`, so a natural stop is none."""
+    engine was told, in its own dialect, to produce exactly `max_tokens`, so a natural stop is none."""
 
     kind: Literal["request"] = "request"
     probe: str
@@ -134,8 +132,7 @@ class Record:
     here.
 
     `seq` counts from 0; `prev` is the sha256 of the line before, without its newline (of header.json for the first): a
-    line
-    that is removed breaks the chain.
+    line that is removed breaks the chain.
     """
 
     seq: int

@@ -1,8 +1,7 @@
 """Accounting: is the count we sent the count the server used, was all of it read, and what happens at the very edge?
 
-template   how many tokens the template adds, special ones apart
-length     prompts of exact lengths; their counts go against `usage`
-canary     three codes at head, middle and tail, a short control, and the same with one code changed
+template   how many tokens the template adds, special ones apart length     prompts of exact lengths; their counts go
+against `usage` canary     three codes at head, middle and tail, a short control, and the same with one code changed
 edge       limit-2, limit-1, limit, limit+1 and far above, each asking for 16 tokens
 """
 

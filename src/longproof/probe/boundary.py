@@ -10,8 +10,7 @@
     halve between good and bad until they are `resolution` apart
 
 A total is good when every repeat completes with exactly the output that was asked for. A clamped answer is not good:
-the output
-did not fit. Configured limit, calculated capacity and this boundary are three numbers, and stay three.
+the output did not fit. Configured limit, calculated capacity and this boundary are three numbers, and stay three.
 """
 
 from __future__ import annotations
@@ -31,9 +30,8 @@ _DEAR_MISSES = (Outcome.SHORT, Outcome.HUNG, Outcome.TIMED_OUT, Outcome.UNREACHA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundaryPlan:
-    """`top_tokens`: where to begin: the limit, --context, or a guess where there is neither.
-    `limit_tokens`: the configured limit if known. `hint_tokens`: the engine's own KV capacity, tried first when below
-    the top.
+    """`top_tokens`: where to begin: the limit, --context, or a guess where there is neither. `limit_tokens`: the
+    configured limit if known. `hint_tokens`: the engine's own KV capacity, tried first when below the top.
     """
 
     top_tokens: int

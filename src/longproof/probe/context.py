@@ -1,8 +1,7 @@
 """What a probe holds: the engine, the journal, the prompt builder, and `ask`, which never asks the same thing twice.
 
 A probe is a deterministic function over `ask`. After a crash it runs again from its first line: keys that stand in the
-journal are
-answered from there, so an adaptive search (the boundary) takes the same path without touching the server.
+journal are answered from there, so an adaptive search (the boundary) takes the same path without touching the server.
 """
 
 from __future__ import annotations
@@ -44,10 +43,6 @@ class BudgetSpent(Exception):  # noqa: N818 - not an error: the run ends in orde
     """The budget does not hold the next request."""
 
 
-class EngineGone(Exception):  # noqa: N818 - not an error: the run ends in order, and the claim says how far it came
-    """The server no longer answers, or produces no tokens, and we cannot bring it back."""
-
-
 class Budget(Port):
     """Decides before each request whether it may still be sent."""
 
@@ -74,19 +69,15 @@ class ProbeContext:
         """The answer to one question: from the journal if it is there, else from the server.
 
         `expected_tokens` (prompt + output) is held against the budget. `sampled`: scrape the engine's metrics before
-        and after
-        (meaningful while nothing else runs). Raises BudgetSpent; EngineGone when the server
-        cannot even count the prompt any more. What it does with the request never raises.
+        and after (meaningful while nothing else runs). Raises BudgetSpent, and EngineMisbehaved when the server cannot
+        even count the prompt any more; what it does with the request never raises.
         """
         known = self.journal.get(key)
         if isinstance(known, RequestBody):
             return known
         self.budget.check(expected_tokens)
         nonce = self.prompts.nonce(key)
-        try:
-            request = await build(nonce)
-        except EngineMisbehaved as problem:
-            raise EngineGone(f"before {key}, while its prompt was counted: {problem}") from problem
+        request = await build(nonce)
         self.progress.step(probe, _describe(cell))
         before = await self._sample() if sampled else None
         timeline = await self.engine.send(request)

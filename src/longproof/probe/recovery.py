@@ -8,7 +8,7 @@ import asyncio
 from longproof.domain.events import RequestTimeline
 from longproof.domain.outcome import Outcome, classify
 from longproof.errors import LongproofError
-from longproof.probe.context import EngineGone, ProbeContext
+from longproof.probe.context import ProbeContext
 
 _SUSPECT = {
     Outcome.HUNG,
@@ -24,12 +24,16 @@ _TRIES = 6
 _PAUSE_S = 2.0
 
 
+class EngineGone(Exception):  # noqa: N818 - not an error: the run ends in order, and the claim says how far it came
+    """The server no longer produces tokens and we cannot bring it back."""
+
+
 async def check_alive(ctx: ProbeContext, key: str, *, probe: str, after: RequestTimeline) -> None:
     """Makes sure the next request meets a working server; records what it took.
 
     Does nothing after an ordinary outcome. Otherwise asks for one real token (health pages lie), waits a little for a
-    server that
-    is busy with the request we gave up on, restarts it where we own the process. Raises EngineGone when nothing helps.
+    server that is busy with the request we gave up on, restarts it where we own the process. Raises EngineGone when
+    nothing helps.
     """
     outcome = classify(after)
     if outcome not in _SUSPECT or ctx.journal.get(f"{key}/alive") is not None:

@@ -15,10 +15,8 @@ class ProveOptions:
     """Choices with their defaults. None = decided from what the server tells of itself (see `prove.protocol`).
 
     `context_tokens`: the window to prove. `lengths`: prompt lengths for speed and warmth. `repeats`: per cell. `only`:
-    probes to
-    run. `budget_ns`, `budget_tokens`: stop before either would be exceeded. `timeout_s`: a request without an end by
-    then counts as
-    hung. `route`: chat, or completions with token ids where the server takes them.
+    probes to run. `budget_ns`, `budget_tokens`: stop before either would be exceeded. `timeout_s`: a request without an
+    end by then counts as hung. `route`: chat, or completions with token ids where the server takes them.
     """
 
     context_tokens: int | None = None

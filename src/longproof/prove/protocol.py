@@ -31,9 +31,8 @@ _LONG_TIMEOUT_S = 3_600.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """The window to prove. `limit_tokens`: the server's own limit for one sequence, None = it does not tell. `tokens`:
-    what will be
-    proved (limit, cut by --context). `served_tokens`: `tokens` cut by the engine's KV capacity: longer cells could not
-    complete."""
+    what will be proved (limit, cut by --context). `served_tokens`: `tokens` cut by the engine's KV capacity: longer
+    cells could not complete."""
 
     limit_tokens: int | None
     capacity_tokens: int | None
@@ -179,8 +178,8 @@ def _boundary(window: Window, options: ProveOptions) -> Step:
 
 
 def _warm_lengths(lengths: tuple[int, ...], options: ProveOptions) -> list[int]:
-    """The user's own lengths; by default two of the ladder, a short one and the longest but one: repeats of the
-    longest cost most."""
+    """The user's own lengths; by default two of the ladder, a short one and the longest but one: repeats of the longest
+    cost most."""
     if options.lengths is not None or len(lengths) <= 2:
         return list(lengths)
     return [lengths[len(lengths) // 2 - 1], lengths[-2]] if len(lengths) > 3 else list(lengths[:2])

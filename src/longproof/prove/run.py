@@ -3,8 +3,7 @@
     target ─▶ engine ─▶ introspect ─▶ protocol ─▶ header on disk ─▶ probes in order ─▶ engine closed ─▶ seal
 
 Everything decided is on disk before the first request; everything observed is on disk before the next one. Run again
-with the same
-directory, it goes on where it stopped.
+with the same directory, it goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ import longproof
 from longproof.clock import Clock
 from longproof.domain.request import GenerationRequest
 from longproof.engines.base import Engine
+from longproof.errors import EngineMisbehaved
 from longproof.evidence.fingerprint import fingerprint
 from longproof.evidence.reading import holds_run
 from longproof.evidence.records import FORMAT, Header, RequestBody, Step
 from longproof.evidence.store import Journal
-from longproof.probe.context import BudgetSpent, EngineGone, ProbeContext, Progress
+from longproof.probe.context import BudgetSpent, ProbeContext, Progress
 from longproof.probe.prompts import PromptBuilder
-from longproof.probe.recovery import check_alive
+from longproof.probe.recovery import EngineGone, check_alive
 from longproof.prove.budget import RunBudget, require_useful
 from longproof.prove.options import ProveOptions
 from longproof.prove.protocol import Cost, cost_of, plan_protocol, smallest_unit_tokens
@@ -37,8 +37,7 @@ _CALIBRATION_TOKENS = 384
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """What a run will cost at most, told before it starts. Time is extrapolated from one short request: longer prompts
-    are slower
-    per token, so it is a lower bound for long windows."""
+    are slower per token, so it is a lower bound for long windows."""
 
     cost: Cost
     ns: float
@@ -123,7 +122,7 @@ async def _run(engine: Engine, journal: Journal, clock: Clock, watcher: Watcher)
         await _calibrate(ctx, budget, watcher)
         for step in protocol.steps:
             await _within_budget(ctx, step)
-    except EngineGone as reason:
+    except (EngineGone, EngineMisbehaved) as reason:  # the latter: it could not even be asked to count any more
         ctx.note(f"run/engine_gone/{len(journal.records)}", probe="run", what="engine_gone", reason=str(reason))
         return str(reason)
     return None

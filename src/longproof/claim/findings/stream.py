@@ -28,8 +28,8 @@ class _Rule:
 
 
 def read(view: EvidenceView) -> Iterator[Finding]:
-    """One finding per rule that any request broke. Boundary requests are judged by `findings.boundary` where both
-    would speak."""
+    """One finding per rule that any request broke. Boundary requests are judged by `findings.boundary` where both would
+    speak."""
     for rule in _RULES:
         hits = [
             (key, body.timeline)
