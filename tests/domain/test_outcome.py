@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from longproof.domain.events import EndedBy, RequestTimeline, Usage
-from longproof.domain.outcome import Outcome, classify
+from longproof.domain.outcome import Outcome, classify, is_about_length
 from longproof.domain.request import Route
 
 
@@ -44,3 +44,19 @@ def test_answer_without_text_is_judged_by_its_tokens_when_it_ends_by_length(
 ):
     timeline = silent(finish_reason=finish_reason, completion_tokens=completion_tokens, max_tokens=max_tokens)
     assert classify(timeline) is outcome
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("context deadline exceeded", False),
+        ("rpc error: context canceled", False),
+        ("rate limit exceeded for key", False),
+        ("You exceeded your current quota", False),
+        ("the request exceeds the available context size", True),
+        ("prompt exceeds maximum; context deadline exceeded", True),
+        ("Input length exceeds the limit", True),
+    ],
+)
+def test_words_of_deadlines_and_quotas_are_not_about_length(message: str, expected: bool) -> None:
+    assert is_about_length(message) is expected

@@ -47,13 +47,22 @@ _LENGTH_WORDS = re.compile(
     r"context|too long|maximum.{0,20}(length|tokens)|exceed|longer than|max_model_len|max_tokens must be at least 1",
     re.IGNORECASE,
 )
+_OTHER_WORDS = re.compile(
+    r"context[ _](deadline|cancel)\w*([ _]exceed\w*)?"
+    r"|(rate.?limit|quota|deadline|time.?out|credits?|retries)\w*[ _](was |is |been )*exceed"
+    r"|exceed\w*[ _](your |the |my |current |its )*(rate|quota|deadline|time|credit|budget|retr)",
+    re.IGNORECASE,
+)
+"""Gateways speak of deadlines and quotas in the same words: Go says ``context deadline exceeded`` for a time-out."""
 _HIDDEN_TOKENS = 3
 _LENGTH_TYPES = {"exceed_context_size_error", "context_length_exceeded"}
 
 
 def is_about_length(message: str, type_: str | None = None, code: str | None = None) -> bool:
     """Whether a refusal speaks of the request's length. Knows the engines' words, vLLM's context-free one included."""
-    return type_ in _LENGTH_TYPES or code in _LENGTH_TYPES or bool(_LENGTH_WORDS.search(message))
+    if type_ in _LENGTH_TYPES or code in _LENGTH_TYPES:
+        return True
+    return bool(_LENGTH_WORDS.search(_OTHER_WORDS.sub(" ", message)))
 
 
 def classify(timeline: RequestTimeline) -> Outcome:

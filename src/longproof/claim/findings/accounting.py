@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from longproof.claim.findings.canaries import PLACES, canaries, places
+from longproof.claim.findings.reading import PROVEN_COUNTS, far_apart
 from longproof.claim.findings.words import told
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.claim.view import EvidenceView
 from longproof.domain.events import RequestTimeline
 from longproof.domain.measure import Measured, Provenance, Unknown
-from longproof.domain.outcome import Outcome, classify, completed_as_asked, tokens_produced
-from longproof.domain.request import CountSource
+from longproof.domain.outcome import Outcome, classify, tokens_produced
 from longproof.domain.units import format_tokens
 from longproof.evidence.records import RequestBody
 
 PROBE = "accounting"
-_PROVEN_COUNTS = (CountSource.SERVER, CountSource.IDS)
 
 
 def read(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
@@ -66,13 +65,14 @@ def _counts(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
         if used is None:
             if timeline.finish_reason is not None:
                 silent.append(key)
-        elif timeline.count_source not in _PROVEN_COUNTS:
+        elif timeline.count_source not in PROVEN_COUNTS and not far_apart(timeline.prompt_tokens_sent, used):
             unproven.append(key)
         elif used == timeline.prompt_tokens_sent:
             agree.append(key)
         else:
             differ.append((key, body, timeline.prompt_tokens_sent, used))
-    yield from _agreement(agree, [key for key, *_ in differ])
+    proven = [key for key, body, *_ in differ if body.timeline.count_source in PROVEN_COUNTS]
+    yield from _agreement(agree, proven)
     if silent:
         yield Finding(
             id="accounting.usage_missing",
@@ -83,7 +83,7 @@ def _counts(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
             ),
             evidence=tuple(silent),
         )
-    if unproven and not agree and not differ:
+    if unproven and not agree and not proven:
         yield NotShown(
             topic="independent_count",
             text=(
@@ -117,13 +117,15 @@ def _agreement(agree: list[str], differ: list[str]) -> Iterator[Statement]:
 def _differing(view: EvidenceView, differ: list[tuple[str, RequestBody, int, int]]) -> Finding:
     """Fewer used than sent is truncation unless the places were demonstrably read; anything else is wrong
     bookkeeping."""
-    key, _, sent, used = max(differ, key=lambda item: item[2])
+    key, body, sent, used = max(differ, key=lambda item: item[2])
     unread, read_places = places(view)
     shorter = all(used_ < sent_ for _, _, sent_, used_ in differ)
     details = {"sent": str(sent), "used": str(used)}
     evidence = tuple(item[0] for item in differ)
     many = f"{len(differ)} such answers, largest named"
-    words = f"Sent {format_tokens(sent)} tokens, usage says {format_tokens(used)} ({many})"
+    proven = body.timeline.count_source in PROVEN_COUNTS
+    about = "" if proven else "about "
+    words = f"Sent {about}{format_tokens(sent)} tokens, usage says {format_tokens(used)} ({many})"
     if shorter and not unread and len(read_places) < len(PLACES):
         return Finding(
             id="accounting.input_truncated",
@@ -149,7 +151,7 @@ def _output(view: EvidenceView) -> Iterator[Finding]:
     short: list[tuple[str, RequestTimeline, int]] = []
     over: list[tuple[str, RequestTimeline, int]] = []
     understated: list[tuple[str, RequestTimeline, int]] = []
-    limit = view.limit_tokens() or _largest_completed(view)
+    limit = view.limit_tokens() or _most_held(view)
     for key, body in view.all_requests():
         timeline = body.timeline
         produced = tokens_produced(timeline)
@@ -195,12 +197,13 @@ def _output(view: EvidenceView) -> Iterator[Finding]:
         )
 
 
-def _largest_completed(view: EvidenceView) -> int | None:
-    """Where the server tells no limit: the largest prompt + output it completed in full shows that there was room."""
+def _most_held(view: EvidenceView) -> int | None:
+    """Where the server tells no limit: the most tokens, prompt and output, that it held in one answer show that a
+    shorter prompt left room."""
     totals = [
-        (body.timeline.prompt_tokens_sent or 0) + body.timeline.max_tokens
+        (body.timeline.prompt_tokens_sent or 0) + (tokens_produced(body.timeline) or 0)
         for _, body in view.all_requests()
-        if completed_as_asked(body.timeline) and body.timeline.finish_reason == "length"
+        if classify(body.timeline) in (Outcome.COMPLETED, Outcome.SHORT)
     ]
     return max(totals, default=None)
 

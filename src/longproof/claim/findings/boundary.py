@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from longproof.claim.findings.reading import was_cut
 from longproof.claim.findings.words import told
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.claim.view import EvidenceView
 from longproof.domain.events import RequestTimeline
 from longproof.domain.measure import Measured, Provenance, Unknown
-from longproof.domain.outcome import Outcome, classify, completed_as_asked
+from longproof.domain.outcome import Outcome, classify, completed_as_asked, tokens_produced
 from longproof.domain.units import format_tokens
 from longproof.stats.proportion import clopper_pearson
 
@@ -41,21 +42,75 @@ def read(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
     totals = _totals(view)
     if not totals:
         return
-    proven = [item for item in totals if item.good == item.n]
+    answered = [item for item in totals if item.good == item.n]
+    doubts = _doubts(view, answered)
+    proven = [item for item in answered if item.total not in doubts]
     largest = proven[-1] if proven else None
-    missed = [item for item in totals if item.good == 0 and (largest is None or item.total > largest.total)]
-    yield _context(view, largest, totals)
+    missed = [
+        item
+        for item in totals
+        if item.good == 0 and not _only_busy(item) and (largest is None or item.total > largest.total)
+    ]
+    if largest is not None or not doubts:
+        yield _context(view, largest, totals)
+    yield from _doubted(answered, doubts)
+    yield from _busy(totals)
     if largest is not None:
         yield _largest_prompt(view, largest)
     if missed:
         yield _refused(view, missed[0], largest)
-    else:
+    elif not doubts and not any(_only_busy(item) for item in totals):
         yield NotShown(
             topic="above_boundary",
             text=f"Nothing above {format_tokens(totals[-1].total)} tokens was asked: the real boundary may lie higher.",
             how="raise --context, or leave it out to prove up to the server's own limit",
         )
     yield from _faults(view, totals, largest)
+
+
+def _doubts(view: EvidenceView, answered: list[_Total]) -> dict[int, str]:
+    """Total → why its answers do not show that so many tokens were served, although none was refused."""
+    cut = was_cut(view)
+    limit = view.limit_tokens()
+    found: dict[int, str] = {}
+    for item in answered:
+        if any(cut(timeline) for timeline in item.timelines):
+            found[item.total] = "the prompt was not read whole"
+        elif limit is not None and item.total > limit and not all(_counted_full(it) for it in item.timelines):
+            found[item.total] = "it is above the server's own limit, and no usage says that all output came"
+    return found
+
+
+def _counted_full(timeline: RequestTimeline) -> bool:
+    produced = tokens_produced(timeline)
+    return produced is not None and produced >= timeline.max_tokens
+
+
+def _doubted(answered: list[_Total], doubts: dict[int, str]) -> Iterator[NotShown]:
+    if doubts:
+        total = max(doubts)
+        yield NotShown(
+            topic="boundary_doubted",
+            text=(
+                f"{format_tokens(total)} tokens (prompt + output): answered without an error"
+                f" {sum(item.good for item in answered if item.total == total)} times, but {doubts[total]}."
+            ),
+            how="mend what the findings name, then prove again",
+        )
+
+
+def _busy(totals: list[_Total]) -> Iterator[NotShown]:
+    busy = [item.total for item in totals if _only_busy(item)]
+    if busy:
+        yield NotShown(
+            topic="boundary_busy",
+            text=(
+                f"Whether {format_tokens(min(busy))} tokens"
+                f"{f' and {len(busy) - 1} other lengths' if len(busy) > 1 else ''} complete: the server refused them"
+                " for load or a rate limit, which says nothing about length."
+            ),
+            how="prove again while the server is idle and no rate limit holds",
+        )
 
 
 def _totals(view: EvidenceView) -> list[_Total]:
@@ -109,7 +164,19 @@ def _conditions(view: EvidenceView, item: _Total) -> dict[str, str]:
 
 
 def _context(view: EvidenceView, largest: _Total | None, totals: list[_Total]) -> Statement:
+    if largest is None and all(_only_busy(item) for item in totals):
+        return Statement(
+            id="boundary.context",
+            metric="context",
+            text="No length was shown to complete: every request was refused for load or a rate limit.",
+            standing=Standing.NOT_SHOWN,
+            unit="tokens",
+            value=Unknown(reason="every request was refused for load or a rate limit"),
+            n=0,
+            evidence=tuple(key for item in totals for key in item.keys),
+        )
     if largest is None:
+        totals = [item for item in totals if not _only_busy(item)]
         return Statement(
             id="boundary.context",
             metric="context",

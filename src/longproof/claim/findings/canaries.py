@@ -24,6 +24,11 @@ def places(view: EvidenceView) -> tuple[set[str], set[str]]:
     return _judge(full[length], full[min(full)] if len(full) > 1 else None)
 
 
+def canary_length(view: EvidenceView) -> int | None:
+    """Tokens of the long prompt that held the canaries. None = none was asked."""
+    return max(_canary_cells(view), default=None)
+
+
 def _canary_cells(view: EvidenceView) -> dict[int, dict[str, tuple[str, RequestBody]]]:
     cells: dict[int, dict[str, tuple[str, RequestBody]]] = {}
     for key, body in view.requests(PROBE):
