@@ -9,11 +9,13 @@ from longproof.claim.view import EvidenceView
 from longproof.domain.measure import Measured, value_or_none
 from longproof.domain.units import format_ns, format_tokens
 
+_LONGEST_REASON = 200
+
 
 def headline_of(view: EvidenceView, statements: Sequence[Statement], findings: Sequence[Finding]) -> str:
     """``demo on llama.cpp b7000 served up to 4,096 tokens (prompt + output), 3 of 3 times, one request at a time; a
     cold prompt of 4,000 tokens had its first token after 3.2 s (mean, n = 3).``"""
-    parts = [f"{_subject(view)} {_reach(statements)}"]
+    parts = [f"{_subject(view)} {_reach(view, statements)}"]
     first_token = _first_token(statements)
     if first_token:
         parts.append(first_token)
@@ -32,7 +34,7 @@ def _subject(view: EvidenceView) -> str:
     return f"{model} on {engine}{f' {version}' if version else ''}"
 
 
-def _reach(statements: Sequence[Statement]) -> str:
+def _reach(view: EvidenceView, statements: Sequence[Statement]) -> str:
     context = next((item for item in statements if item.metric == "context" and item.standing is Standing.SHOWN), None)
     if context is not None and isinstance(context.value, Measured):
         tokens = format_tokens(context.value.value)
@@ -41,9 +43,18 @@ def _reach(statements: Sequence[Statement]) -> str:
         return "completed no length that was asked for"
     longest = _longest(statements, "success_rate")
     if longest is None or not isinstance(longest.value, Measured) or longest.at_tokens is None:
-        return "was asked nothing that shows how long a prompt it serves"
+        return f"was asked nothing that shows how long a prompt it serves{_why_nothing(view)}"
     good = round(longest.value.value * longest.n)
     return f"completed cold prompts of {format_tokens(longest.at_tokens)} tokens {good} of {longest.n} times"
+
+
+def _why_nothing(view: EvidenceView) -> str:
+    """Why no prompt of a promised length could be built, where that is so."""
+    for _, note in view.notes("calibration"):
+        if note.what == "length_unproven":
+            reason = " ".join(str(note.detail.get("reason", "")).split())
+            return f": {reason[:_LONGEST_REASON]}" if reason else ""
+    return ""
 
 
 def _times(n: int) -> str:

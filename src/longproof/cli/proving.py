@@ -9,16 +9,16 @@ from typing import Any
 
 import click
 
-from longproof.claim.derive import derive, write_claim
-from longproof.claim.statements import Claim, Standing
+from longproof.claim.derive import derive, load_view, write_claim
 from longproof.cli.options import DEFAULT_EVIDENCE
 from longproof.cli.progress import TerminalWatcher
 from longproof.clock import SystemClock
+from longproof.domain.outcome import completed_as_asked
 from longproof.domain.request import Route
 from longproof.domain.units import parse_duration_ns
 from longproof.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNDECIDED
 from longproof.prove.options import ProveOptions
-from longproof.prove.resume import evidence_directory, is_complete
+from longproof.prove.resume import evidence_directory, is_complete, require_same_question
 from longproof.prove.run import prove
 from longproof.prove.target import Target
 from longproof.report.html import write_report
@@ -50,6 +50,7 @@ def prove_and_show(target: Target, options: ProveOptions, *, out: str | None, as
     directory = Path(out) if out else evidence_directory(Path(DEFAULT_EVIDENCE), target.label)
     click.echo(f"seed {options.seed}; evidence in {directory}", err=True)
     if is_complete(directory):
+        require_same_question(directory, target.label, options)
         click.echo("this run is complete: nothing is repeated (name another --out to prove again)", err=True)
         stopped_by = None
     else:
@@ -66,13 +67,12 @@ def prove_and_show(target: Target, options: ProveOptions, *, out: str | None, as
     if stopped_by is not None:
         click.echo(f"stopped early: {stopped_by}", err=True)
         return EXIT_UNDECIDED
-    return EXIT_OK if something_completed(claim) else EXIT_GATE_FAILED
+    return EXIT_OK if something_completed(directory) else EXIT_GATE_FAILED
 
 
-def something_completed(claim: Claim) -> bool:
-    """False when requests were sent and every one of them was refused or broke."""
-    served = [
-        item for item in claim.statements if item.metric in ("context", "ttft") and item.standing is Standing.SHOWN
-    ]
-    asked = [item for item in claim.statements if item.metric in ("context", "success_rate")]
-    return bool(served) or not asked
+def something_completed(directory: Path) -> bool:
+    """False when every request of every probe was refused or broke, and when none could be sent at all."""
+    return any(
+        body.probe != "calibration" and completed_as_asked(body.timeline)
+        for _, body in load_view(directory).all_requests()
+    )

@@ -15,6 +15,7 @@ from longproof.engines.address import base_url, is_loopback
 from longproof.engines.base import OnContent
 from longproof.engines.exchange import Exchange, Outgoing, describe
 from longproof.engines.json_fields import JsonObject, as_object, decode
+from longproof.engines.secret import Secret
 from longproof.engines.server_error import error_from_body
 from longproof.errors import EngineProtocolError, EngineUnreachable, UsageError
 
@@ -62,6 +63,7 @@ class Link:
             httpx.URL(self.url)
         except httpx.InvalidURL as problem:
             raise UsageError(f"'{url}' is not a URL: {problem}", advice="check the host name") from None
+        self._secret = Secret(api_key)
         self._headers = {"Accept-Encoding": "identity", "User-Agent": "longproof"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
@@ -143,7 +145,8 @@ class Link:
             request=request,
             request_id=request_id,
         )
-        return await Exchange(outgoing, clock=self.clock, on_content=on_content).run(self._streams)
+        timeline = await Exchange(outgoing, clock=self.clock, on_content=on_content).run(self._streams)
+        return self._secret.out_of_timeline(timeline)
 
     async def _call(self, method: str, path: str, body: bytes | None, timeout_s: float) -> httpx.Response:
         try:
@@ -155,9 +158,9 @@ class Link:
             raise EngineUnreachable(f"{method} {path}: {describe(problem)}", url=self.url) from problem
         if response.status_code < 300:
             return response
-        error = error_from_body(response.content)
+        error = self._secret.out_of_error(error_from_body(response.content))
         words = (
-            f"redirects to {response.headers.get('location', 'nowhere')}"
+            self._secret.out_of(f"redirects to {response.headers.get('location', 'nowhere')}")
             if response.is_redirect
             else error.message[:500]
         )
@@ -187,8 +190,8 @@ class Link:
     def value_of(self, response: httpx.Response) -> object:
         """The JSON value that a response is. Raises EngineProtocolError when it is none."""
         try:
-            return decode(response.content)
+            return self._secret.out_of(decode(response.content))
         except ValueError:
-            head = response.text[:200].strip()
+            head = self._secret.out_of(response.text)[:200].strip()
             what = f"{response.url.path} answered {response.status_code} with something else than JSON: {head!r}"
             raise EngineProtocolError(what, url=self.url) from None

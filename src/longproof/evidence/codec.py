@@ -53,7 +53,7 @@ def format_of(data: bytes, *, where: str) -> int:
     """The `format` number of a stored document, read before anything else of it is trusted."""
     try:
         document: object = json.loads(data)
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise EvidenceError(f"{where} is not JSON: {problem}", advice=_DAMAGED) from problem
     number = cast("dict[str, object]", document).get("format") if isinstance(document, dict) else None
     if not isinstance(number, int):

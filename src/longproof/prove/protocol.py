@@ -192,10 +192,20 @@ def _check(options: ProveOptions, window: Window, lengths: tuple[int, ...]) -> N
         raise UsageError(
             f"--output-tokens {options.output_tokens} leaves no time per output token", advice="use 2 or more"
         )
+    if options.timeout_s is not None and options.timeout_s <= 0:
+        raise UsageError("--timeout 0 gives no request time to answer", advice="use a time such as 90s")
+    if options.resolution_tokens is not None and options.resolution_tokens < 1:
+        raise UsageError(f"--resolution {options.resolution_tokens} is no distance", advice="use 1 or more tokens")
     unknown = sorted(set(options.only or ()) - set(PROBES))
     if unknown:
         raise UsageError(f"--only names no probe: {', '.join(unknown)}", advice=f"choose from {', '.join(PROBES)}")
     longest = window.tokens - options.output_tokens
+    if longest < 1:
+        raise UsageError(
+            f"a window of {format_tokens(window.tokens)} tokens holds no prompt beside {options.output_tokens} output"
+            " tokens",
+            advice="raise --context or lower --output-tokens",
+        )
     outside = [length for length in lengths if length > longest or length < 1]
     if outside:
         raise UsageError(

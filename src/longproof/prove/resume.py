@@ -10,6 +10,7 @@ from longproof.errors import EvidenceError
 from longproof.evidence.fingerprint import differences
 from longproof.evidence.reading import holds_run, read
 from longproof.evidence.records import Header, Protocol
+from longproof.prove.options import PROBES, ProveOptions
 
 _NUMBERED = re.compile(r"-(\d{3,})$")
 
@@ -59,4 +60,36 @@ def require_same(stored: Header, wanted: Header, directory: Path) -> None:
         raise EvidenceError(
             f"{directory} was begun with other options ({', '.join(asked)})",
             advice="repeat the first command word by word to go on, or begin anew with another --out",
+        )
+
+
+def require_same_question(directory: Path, label: str, options: ProveOptions) -> None:
+    """EvidenceError when a finished run in `directory` answers another question than the one asked now. The server is
+    not asked: choices that were left to it count as the same."""
+    stored = read(directory).header
+    protocol = stored.protocol
+    if stored.target != label:
+        raise EvidenceError(
+            f"{directory} holds evidence about {stored.target}, not {label}", advice="name a new directory with --out"
+        )
+    chosen: dict[str, tuple[object, object]] = {
+        "seed": (protocol.seed, options.seed),
+        "context": (protocol.context_tokens, options.context_tokens),
+        "repeats": (protocol.repeats, options.repeats),
+        "output tokens": (protocol.output_tokens, options.output_tokens),
+        "budget": ((protocol.budget_ns, protocol.budget_tokens), (options.budget_ns, options.budget_tokens)),
+        "probes": ({step.probe for step in protocol.steps}, set(options.only or PROBES)),
+    }
+    if options.timeout_s is not None:
+        chosen["timeout"] = (protocol.request_timeout_s, options.timeout_s)
+    if options.route is not None:
+        chosen["route"] = (protocol.route, options.route)
+    if options.lengths is not None:
+        asked = {str(step.parameters["lengths"]) for step in protocol.steps if step.probe in ("speed", "warmth")}
+        chosen["lengths"] = (asked, {str(list(options.lengths))} if asked else asked)
+    changed = [name for name, (was, now) in chosen.items() if was != now]
+    if changed:
+        raise EvidenceError(
+            f"{directory} holds a finished run with other options ({', '.join(changed)})",
+            advice="prove again into a new directory with --out",
         )

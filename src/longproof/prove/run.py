@@ -14,9 +14,10 @@ from typing import Protocol as Port
 
 import longproof
 from longproof.clock import Clock
-from longproof.domain.request import GenerationRequest
+from longproof.domain.request import ChatMessage, ChatPrompt, GenerationRequest, Route, TextPrompt
 from longproof.engines.base import Engine
 from longproof.errors import EngineMisbehaved
+from longproof.evidence.disk import not_writable
 from longproof.evidence.fingerprint import fingerprint
 from longproof.evidence.reading import holds_run
 from longproof.evidence.records import FORMAT, Header, RequestBody, Step
@@ -69,7 +70,10 @@ async def prove(
 ) -> ProveResult:
     """Proves a target into `directory`. Raises UserError for what the user must change; what the server does is
     evidence."""
-    directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - once, before anything runs beside it
+    try:
+        directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - once, before anything runs beside it
+    except OSError as problem:
+        raise not_writable(directory, problem) from problem
     engine = await target.open(directory / "engine.log")
     try:
         deployment = await engine.introspect()
@@ -160,9 +164,28 @@ async def _calibrate(ctx: ProbeContext, budget: RunBudget, watcher: Watcher) -> 
         answer = await ctx.ask_if_provable(key, probe="calibration", cell=dict(cell), build=build, expected_tokens=0)
         if answer is not None:
             await check_alive(ctx, key, probe="calibration", after=answer.timeline)
+        else:
+            await _ask_plainly(ctx)
     cost = cost_of(ctx.protocol)
     watcher.estimated(Estimate(cost=cost, ns=budget.predict_ns(cost.tokens, cost.requests)))
     require_useful(ctx.protocol, smallest, budget.predict_ns(smallest))
+
+
+async def _ask_plainly(ctx: ProbeContext) -> None:
+    """One short request of no promised length, once: where no prompt can be counted, what the server does with any
+    request at all (no usage, a refusal, no stream) is evidence of its own."""
+    words = "Name three colours."
+
+    async def build(nonce: str) -> GenerationRequest:  # noqa: ARG001 - nothing is timed, so nothing need be fresh
+        chat = ctx.protocol.route is Route.CHAT
+        return GenerationRequest(
+            prompt=ChatPrompt(messages=(ChatMessage(role="user", content=words),)) if chat else TextPrompt(text=words),
+            max_tokens=ctx.protocol.output_tokens,
+            seed=ctx.protocol.seed,
+            timeout_s=ctx.protocol.request_timeout_s,
+        )
+
+    await ctx.ask("calibration/plain", probe="calibration", cell={"arm": "plain"}, build=build, expected_tokens=0)
 
 
 class _Counted:

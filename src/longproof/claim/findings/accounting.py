@@ -59,12 +59,14 @@ def _counts(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
     unproven: list[str] = []
     for key, body in view.all_requests():
         timeline = body.timeline
-        if timeline.first_token_ns is None or timeline.prompt_tokens_sent is None:
+        if timeline.first_token_ns is None:
             continue
         used = timeline.usage.prompt_tokens if timeline.usage is not None else None
         if used is None:
             if timeline.finish_reason is not None:
                 silent.append(key)
+        elif timeline.prompt_tokens_sent is None:
+            continue
         elif timeline.count_source not in PROVEN_COUNTS and not far_apart(timeline.prompt_tokens_sent, used):
             unproven.append(key)
         elif used == timeline.prompt_tokens_sent:

@@ -79,7 +79,7 @@ def _calibration(view: EvidenceView) -> tuple[tuple[str, float], list[Sampled]] 
     found = [
         Sampled(value=seconds, key=key)
         for key, body in view.requests("calibration")
-        if (seconds := _seconds(body.timeline)) is not None
+        if "length" in body.cell and (seconds := _seconds(body.timeline)) is not None
     ]
     return ((found[0].key, found[0].value), found[1:]) if len(found) > 1 else None
 
