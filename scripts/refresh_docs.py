@@ -3,9 +3,10 @@
     python scripts/refresh_docs.py            exit 1 and a diff where a page says something else than the code
     python scripts/refresh_docs.py --write    writes the pages again
 
-Two kinds of text are taken over:
+Three kinds of text are taken over:
 
 - a ``console`` fence that begins with ``$ longproof … --help``: the rest of it is the command's output;
+- one that begins with ``$ longproof … examples/…``: likewise, over the evidence kept in examples/;
 - what stands between ``<!-- metrics -->`` and ``<!-- end -->``: the definitions in `longproof.claim.metrics`.
 """
 
@@ -14,9 +15,10 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +26,9 @@ from longproof.claim.metrics import METRICS, Metric
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH_COLUMNS = "100"
-HELP = re.compile(r"^```console\n\$ (?P<command>longproof(?: [a-z]+)* --help)\n(?P<text>.*?)^```$", re.M | re.S)
+OUTPUT = re.compile(
+    r"^```console\n\$ (?P<command>longproof [^\n]*?(?:--help|examples/[^\n]*))\n(?P<text>.*?)^```$", re.M | re.S
+)
 DEFINITIONS = re.compile(r"(?<=^<!-- metrics -->\n).*?(?=^<!-- end -->$)", re.M | re.S)
 
 
@@ -36,7 +40,7 @@ def pages() -> Iterator[Path]:
 
 def renewed(page_text: str) -> str:
     """A page's text with everything it takes from the code as the code says it now."""
-    text = HELP.sub(
+    text = OUTPUT.sub(
         lambda found: f"```console\n$ {found['command']}\n{printed(found['command'])}```",
         page_text,
     )
@@ -44,15 +48,18 @@ def renewed(page_text: str) -> str:
 
 
 def printed(command: str) -> str:
-    """What a command prints now, at a fixed width."""
-    program, *arguments = shlex.split(command)
-    ran = subprocess.run(
-        [str(Path(sys.executable).parent / program), *arguments],
-        env={**os.environ, "COLUMNS": WIDTH_COLUMNS, "NO_COLOR": "1", "TERM": "dumb"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    """What a command line prints now, at a fixed width, in a folder that holds a copy of examples/ and nothing else."""
+    here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory() as place:
+        shutil.copytree(ROOT / "examples", Path(place) / "examples")
+        ran = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=place,
+            env={**os.environ, "PATH": here, "COLUMNS": WIDTH_COLUMNS, "NO_COLOR": "1", "TERM": "dumb"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     return "".join(line.rstrip() + "\n" for line in ran.stdout.splitlines())
 
 
