@@ -16,6 +16,7 @@ def conditions_of(view: EvidenceView) -> dict[str, str]:
     """Engine, model, layout, load, route and client, in the order in which they are read. What is unknown says so."""
     deployment, protocol = view.header.deployment, view.header.protocol
     sessions = [record.body for record in view.records if isinstance(record.body, SessionBody)]
+    adapted = [str(note.detail["fields"]) for _, note in view.notes("run") if note.what == "fields_refused"]
     return {
         "engine": deployment.engine.value,
         "engine_version": _text(deployment.engine_version),
@@ -29,6 +30,7 @@ def conditions_of(view: EvidenceView) -> dict[str, str]:
         "route": _ROUTES[protocol.route],
         "repeats": str(protocol.repeats),
         "output_tokens": str(protocol.output_tokens),
+        **({"request_fields": f"{adapted[0]}: the server refuses them"} if adapted else {}),
         "request_timeout": f"{protocol.request_timeout_s:g} s",
         "client": _each_once(_host(session) for session in sessions) or "unknown: no session was begun",
         "sessions": str(len(sessions)),

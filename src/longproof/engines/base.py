@@ -23,6 +23,7 @@ class Capabilities:
     it can be told to produce exactly max_tokens. `cold`: a request can ask not to reuse cached prefixes. `logprobs`: it
     returns top logprobs. `chat`, `completions`: the routes it serves. `metrics`: it exposes Prometheus metrics.
     `aborts`: it has an abort endpoint. `restarts`: we own the process.
+    `fields_refused`: request fields that the server turned down by name and that are no longer sent; grows with use.
     """
 
     chat: bool = True
@@ -35,6 +36,7 @@ class Capabilities:
     metrics: bool = False
     aborts: bool = False
     restarts: bool = False
+    fields_refused: tuple[str, ...] = ()
 
 
 class Engine(Protocol):

@@ -31,6 +31,7 @@ from longproof.engines.known import joined
 from longproof.engines.link import Link
 from longproof.engines.local_tokenizer import LocalTokenizer
 from longproof.engines.metrics_text import metric_values
+from longproof.engines.refused_fields import refused_field, without
 from longproof.engines.served import ServedModel, choose_model, served_models
 from longproof.errors import EngineProtocolError, UsageError
 
@@ -89,6 +90,7 @@ class OpenAIEngine:
         self._tokenizer = tokenizer
         self._owner = owner
         self._native = native
+        self._refused: set[str] = set()
 
     @property
     def url(self) -> str:
@@ -103,13 +105,25 @@ class OpenAIEngine:
     @property
     def capabilities(self) -> Capabilities:
         """The dialect's, less what cannot be reached, and restarts where we own the process."""
-        found = replace(self.dialect, restarts=self._owner is not None)
+        found = replace(self.dialect, restarts=self._owner is not None, fields_refused=tuple(sorted(self._refused)))
         return found if self._native else replace(found, counts=False, metrics=False, aborts=False)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
     async def send(self, request: GenerationRequest, *, on_content: OnContent | None = None) -> RequestTimeline:
-        """Sends one request as a stream and records what happens, to the end or to `request.timeout_s`."""
+        """Sends one request as a stream and records what happens, to the end or to `request.timeout_s`.
+
+        A field that the server refuses by name, and that a request can do without, is left out from then on
+        (`capabilities.fields_refused`), and the request is sent again.
+        """
+        while True:
+            timeline = await self._send_once(request, on_content)
+            name = refused_field(timeline, self.body(request, "").keys())
+            if name is None or name in self._refused:
+                return timeline
+            self._refused.add(name)
+
+    async def _send_once(self, request: GenerationRequest, on_content: OnContent | None) -> RequestTimeline:
         request_id = uuid.uuid4().hex
         return await self._link.stream(
             self.chat_path if request.route is Route.CHAT else self.completions_path,
@@ -143,8 +157,7 @@ class OpenAIEngine:
             fields.update(self.cold_fields(request_id))
         if request.top_logprobs > 0:
             fields.update(self.logprobs_fields(request))
-        fields.update(request.extra)
-        return fields
+        return {**without(fields, self._refused), **request.extra}
 
     def exact_output_fields(self, request: GenerationRequest) -> Mapping[str, object]:  # noqa: ARG002 - for dialects
         """Body fields that make the engine produce exactly max_tokens. Plain OpenAI has none."""

@@ -16,6 +16,7 @@ import longproof
 from longproof.clock import Clock
 from longproof.domain.request import ChatMessage, ChatPrompt, GenerationRequest, Route, TextPrompt
 from longproof.engines.base import Engine
+from longproof.engines.refused_fields import described
 from longproof.errors import EngineMisbehaved
 from longproof.evidence.disk import not_writable
 from longproof.evidence.fingerprint import fingerprint
@@ -166,6 +167,9 @@ async def _calibrate(ctx: ProbeContext, budget: RunBudget, watcher: Watcher) -> 
             await check_alive(ctx, key, probe="calibration", after=answer.timeline)
         else:
             await _ask_plainly(ctx)
+    refused = ctx.engine.capabilities.fields_refused
+    if refused:
+        ctx.note("run/fields_refused", probe="run", what="fields_refused", fields=described(refused))
     cost = cost_of(ctx.protocol)
     watcher.estimated(Estimate(cost=cost, ns=budget.predict_ns(cost.tokens, cost.requests)))
     require_useful(ctx.protocol, smallest, budget.predict_ns(smallest))
