@@ -53,7 +53,7 @@ def printed(command: str) -> str:
     with tempfile.TemporaryDirectory() as place:
         shutil.copytree(ROOT / "examples", Path(place) / "examples")
         ran = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command],
+            ["/bin/bash", "-o", "pipefail", "-c", command],
             cwd=place,
             env={**os.environ, "PATH": here, "COLUMNS": WIDTH_COLUMNS, "NO_COLOR": "1", "TERM": "dumb"},
             capture_output=True,
