@@ -8,7 +8,7 @@ import click
 
 from longproof.cli.options import TokensType, json_option, proof_options
 
-DEMO_WINDOW_TOKENS = 2_048
+DEMO_WINDOW_TOKENS = 3_072
 
 
 @click.command(short_help="Start the embedded engine with a small model and prove it.")
@@ -32,7 +32,7 @@ def demo(as_json: bool, **choices: Any) -> int:
     """Start the embedded llama.cpp with a real small model, prove it, and end with a claim and a report.
 
     The first run downloads the model (about 93 MB); afterwards no network is needed. The engine serves a window of
-    2,048 of the 8,192 tokens that the model was trained for, so that the demo ends within minutes on two cores.
+    3,072 of the 8,192 tokens that the model was trained for, so that the demo ends within minutes on two cores.
     """
     from longproof.cli.proving import proof_options_from, prove_and_show
     from longproof.prove.target import EmbeddedTarget
