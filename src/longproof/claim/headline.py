@@ -39,13 +39,18 @@ def _reach(view: EvidenceView, statements: Sequence[Statement]) -> str:
     if context is not None and isinstance(context.value, Measured):
         tokens = format_tokens(context.value.value)
         return f"served up to {tokens} tokens (prompt + output), {_times(context.n)}, one request at a time"
-    if any(item.metric == "context" and item.standing is Standing.REFUTED for item in statements):
+    if any(item.metric == "context" and _nothing(item) for item in statements):
         return "completed no length that was asked for"
     longest = _longest(statements, "success_rate")
     if longest is None or not isinstance(longest.value, Measured) or longest.at_tokens is None:
         return f"was asked nothing that shows how long a prompt it serves{_why_nothing(view)}"
     good = round(longest.value.value * longest.n)
     return f"completed cold prompts of {format_tokens(longest.at_tokens)} tokens {good} of {longest.n} times"
+
+
+def _nothing(context: Statement) -> bool:
+    """Refuted, or every request was turned away for load: nothing completed either way."""
+    return context.standing is Standing.REFUTED or bool(context.standing is Standing.NOT_SHOWN and context.evidence)
 
 
 def _why_nothing(view: EvidenceView) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Self
 
@@ -154,6 +155,10 @@ class Link:
                 response = await self._request(method, path, body, timeout_s)
             except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
                 response = await self._request(method, path, body, timeout_s)
+        except TimeoutError as problem:
+            raise EngineUnreachable(
+                f"{method} {path}: ReadTimeout: no end within {timeout_s:g} s", url=self.url
+            ) from problem
         except (httpx.HTTPError, OSError) as problem:
             raise EngineUnreachable(f"{method} {path}: {describe(problem)}", url=self.url) from problem
         if response.status_code < 300:
@@ -172,13 +177,14 @@ class Link:
         )
 
     async def _request(self, method: str, path: str, body: bytes | None, timeout_s: float) -> httpx.Response:
-        return await self._calls.request(
-            method,
-            self.url + path,
-            content=body,
-            headers={} if body is None else {"Content-Type": "application/json"},
-            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_TIMEOUT_S)),
-        )
+        async with asyncio.timeout(timeout_s):  # httpx's own limit begins anew with every byte that drips in
+            return await self._calls.request(
+                method,
+                self.url + path,
+                content=body,
+                headers={} if body is None else {"Content-Type": "application/json"},
+                timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_TIMEOUT_S)),
+            )
 
     def json_of(self, response: httpx.Response) -> JsonObject:
         """The JSON object that a response is. Raises EngineProtocolError when it is none."""

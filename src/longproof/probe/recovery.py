@@ -22,6 +22,7 @@ _SUSPECT = {
 }
 _TRIES = 6
 _PAUSE_S = 2.0
+_LEAST_WAIT_S = 5.0
 
 
 class EngineGone(Exception):  # noqa: N818 - not an error: the run ends in order, and the claim says how far it came
@@ -39,15 +40,25 @@ async def check_alive(ctx: ProbeContext, key: str, *, probe: str, after: Request
     if outcome not in _SUSPECT or ctx.journal.get(f"{key}/alive") is not None:
         return
     for attempt in range(_TRIES):
-        if await ctx.engine.alive():
+        if await _alive(ctx):
             ctx.note(f"{key}/alive", probe=probe, what="alive", after=outcome.value, waits=attempt, restarted=False)
             return
         await asyncio.sleep(_PAUSE_S)
     restarted = await _restart(ctx)
-    alive = restarted and await ctx.engine.alive()
+    alive = restarted and await _alive(ctx)
     ctx.note(f"{key}/alive", probe=probe, what="died", after=outcome.value, waits=_TRIES, restarted=alive)
     if not alive:
-        raise EngineGone(f"after {key} ({outcome.value}) the server produced no token for {_TRIES * _PAUSE_S:.0f} s")
+        raise EngineGone(f"after {key} ({outcome.value}) the server produced no token in {_TRIES} tries")
+
+
+async def _alive(ctx: ProbeContext) -> bool:
+    """Whether one token comes within the run's own time for a request: who gives requests seconds does not wait minutes
+    to learn that a server hangs."""
+    try:
+        async with asyncio.timeout(max(ctx.protocol.request_timeout_s, _LEAST_WAIT_S)):
+            return await ctx.engine.alive()
+    except TimeoutError:
+        return False
 
 
 async def _restart(ctx: ProbeContext) -> bool:
