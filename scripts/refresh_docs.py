@@ -8,6 +8,8 @@ Three kinds of text are taken over:
 - a ``console`` fence that begins with ``$ longproof … --help``: the rest of it is the command's output;
 - one that begins with ``$ longproof … examples/…``: likewise, over the evidence kept in examples/;
 - what stands between ``<!-- metrics -->`` and ``<!-- end -->``: the definitions in `longproof.claim.metrics`.
+
+Writing also derives the claims of that evidence anew.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from longproof.claim.derive import write_claim
 from longproof.claim.metrics import METRICS, Metric
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,7 +63,7 @@ def printed(command: str) -> str:
             text=True,
             check=True,
         )
-    return "".join(line.rstrip() + "\n" for line in ran.stdout.splitlines())
+    return "\n".join(line.rstrip() for line in ran.stdout.splitlines()).rstrip() + "\n"
 
 
 def definition(metric: Metric) -> str:
@@ -78,20 +81,24 @@ def definition(metric: Metric) -> str:
 
 
 def main(arguments: list[str]) -> int:
+    write = "--write" in arguments
     stale = 0
+    for example in sorted((ROOT / "examples").iterdir()):
+        if write:
+            write_claim(example)
     for page in pages():
         before = page.read_text(encoding="utf-8")
         after = renewed(before)
         if before == after:
             continue
         stale += 1
-        if "--write" in arguments:
+        if write:
             page.write_text(after, encoding="utf-8")
         name = str(page.relative_to(ROOT))
         sys.stdout.writelines(
             difflib.unified_diff(before.splitlines(True), after.splitlines(True), name, f"{name} now")
         )
-    return 1 if stale and "--write" not in arguments else 0
+    return 1 if stale and not write else 0
 
 
 if __name__ == "__main__":

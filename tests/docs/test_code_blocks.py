@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -113,7 +114,8 @@ def test_every_block_runs_when_a_page_is_followed(
     here = {URL_IN_PAGES: url, SLUG_IN_PAGES: f"http-127.0.0.1-{url.rpartition(':')[2]}"}
     if not re.search(r"^\$ longproof prove http", page.read_text(encoding="utf-8"), re.MULTILINE):
         (place / "longproof-evidence").mkdir()
-        copy(evidence, place / "longproof-evidence" / f"{here[SLUG_IN_PAGES]}-001")
+        shutil.copytree(evidence, place / "longproof-evidence" / f"{here[SLUG_IN_PAGES]}-001")
+    shutil.copytree(ROOT / "examples", place / "examples")
     names: dict[str, object] = {"__name__": "__page__"}
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -127,12 +129,6 @@ def test_every_block_runs_when_a_page_is_followed(
         elif block.language == "console":
             for command in commands(Block(language=block.language, text=text, line=block.line)):
                 run(command, f"{page.name}:{block.line}", monkeypatch)
-
-
-def copy(source: Path, target: Path) -> None:
-    target.mkdir()
-    for item in source.iterdir():
-        (target / item.name).write_bytes(item.read_bytes())
 
 
 def run(command: Command, where: str, monkeypatch: pytest.MonkeyPatch) -> None:

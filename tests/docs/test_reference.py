@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+import shutil
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -42,7 +43,7 @@ def refresh_docs() -> ModuleType:
 
 
 def test_pages_say_what_the_code_says_when_they_take_it_over() -> None:
-    """Help texts and metric definitions."""
+    """Help texts, cards of the kept evidence, metric definitions."""
     script = refresh_docs()
     stale = [p.name for p in script.pages() if (text := p.read_text(encoding="utf-8")) != script.renewed(text)]
     assert stale == [], "run: make docs-refresh"
@@ -120,3 +121,10 @@ def is_constant_id(keyword: ast.keyword) -> bool:
 def test_every_finding_is_explained_when_a_reader_can_make_it() -> None:
     listed = set(re.findall(r"^\| `([a-z]+\.[a-z_0-9]+)` \|", page("reference/findings.md"), re.MULTILINE))
     assert listed == finding_ids()
+
+
+def test_kept_evidence_gives_the_kept_claim_when_it_is_derived(tmp_path: Path) -> None:
+    from longproof.claim.derive import write_claim
+
+    shutil.copytree(ROOT / "examples" / "demo", tmp_path / "demo")
+    assert write_claim(tmp_path / "demo") == (ROOT / "examples" / "demo" / "claim.json").read_bytes()
