@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,15 +99,16 @@ async def test_a_lie_gives_its_own_finding(lie: Lie, expected: str, tmp_path: Pa
     behaviour = HONEST.lying(lie, *slow)
     if isinstance(lie, HideCached):
         behaviour = behaviour.but(prefill_tokens_per_s=5_000.0)
+    options = replace(OPTIONS, timeout_s=2.0, resolution_tokens=256) if isinstance(lie, Hang) else OPTIONS
     async with lying_engine(behaviour) as url:
-        await prove_url(url, tmp_path)
+        await prove_url(url, tmp_path, options)
     assert expected in finding_ids(tmp_path)
 
 
 async def test_a_pool_below_the_window_is_found_when_the_engine_hangs_above_it(tmp_path: Path) -> None:
     behaviour = HONEST.but(kv_capacity_tokens=1000, over_capacity=OverCapacity.HANG)
     async with lying_engine(behaviour) as url:
-        await prove_url(url, tmp_path, OPTIONS)
+        await prove_url(url, tmp_path, replace(OPTIONS, timeout_s=2.0))
     assert "boundary.hangs_above" in finding_ids(tmp_path)
     context = next(item for item in said(tmp_path) if isinstance(item, Statement) and item.id == "boundary.context")
     assert "1,000 tokens" in context.text
