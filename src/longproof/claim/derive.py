@@ -33,14 +33,20 @@ def derive(directory: Path) -> Claim:
 def write_claim(directory: Path) -> bytes:
     """Derives the claim, writes it as claim.json beside its evidence, and returns its bytes.
 
-    The same evidence gives the same bytes, read by the same version of longproof.
+    The same evidence gives the same bytes, read by the same version of longproof. EvidenceError where the directory
+    cannot be written.
     """
-    document = encode(derive(directory), indent=True) + b"\n"
+    document = claim_bytes(derive(directory))
     try:
         write_whole(directory / CLAIM_NAME, document)
     except OSError as problem:
         raise not_writable(directory, problem) from problem
     return document
+
+
+def claim_bytes(claim: Claim) -> bytes:
+    """A claim as claim.json has it."""
+    return encode(claim, indent=True) + b"\n"
 
 
 def load_view(directory: Path) -> EvidenceView:

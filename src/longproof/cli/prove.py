@@ -20,7 +20,8 @@ def prove(url: str, as_json: bool, **choices: Any) -> int:
     Evidence is written as it comes in. After a crash or Ctrl-C the same command goes on where it stopped and repeats
     nothing.
 
-    Exits with 0 when the protocol ran to its end, 1 when not one length completed, 3 when it stopped early.
+    Exits with 0 when the protocol ran to its end or to its budget, 1 when not one length completed, 3 when the server
+    went away before.
     """
     from longproof.cli.proving import proof_options_from, prove_and_show
 

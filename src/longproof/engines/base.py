@@ -19,17 +19,19 @@ CANCELLED."""
 class Capabilities:
     """What an engine's dialect can do, beyond plain OpenAI.
 
-    `token_ids`: /v1/completions takes token ids. `counts`: it counts tokens for us (template included). `exact_output`:
-    it can be told to produce exactly max_tokens. `cold`: a request can ask not to reuse cached prefixes. `logprobs`: it
-    returns top logprobs. `chat`, `completions`: the routes it serves. `metrics`: it exposes Prometheus metrics.
-    `aborts`: it has an abort endpoint. `restarts`: we own the process.
-    `fields_refused`: request fields that the server turned down by name and that are no longer sent; grows with use.
+    `local_tokenizer`: it does not count for us, but we have a tokenizer of our own. `token_ids`: /v1/completions takes
+    ids. `counts`: it counts tokens for us (template included). `exact_output`: it can be told to produce exactly
+    max_tokens. `cold`: a request can ask not to reuse cached prefixes. `logprobs`: it returns top logprobs. `chat`,
+    `completions`: the routes it serves. `metrics`: it exposes Prometheus metrics. `aborts`: it has an abort endpoint.
+    `restarts`: we own the process. `fields_refused`: request fields that the server turned down by name and that are no
+    longer sent; grows with use.
     """
 
     chat: bool = True
     completions: bool = True
     token_ids: bool = False
     counts: bool = False
+    local_tokenizer: bool = False
     exact_output: bool = False
     cold: bool = False
     logprobs: bool = False

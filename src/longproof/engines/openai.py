@@ -105,7 +105,12 @@ class OpenAIEngine:
     @property
     def capabilities(self) -> Capabilities:
         """The dialect's, less what cannot be reached, and restarts where we own the process."""
-        found = replace(self.dialect, restarts=self._owner is not None, fields_refused=tuple(sorted(self._refused)))
+        found = replace(
+            self.dialect,
+            restarts=self._owner is not None,
+            local_tokenizer=self._tokenizer is not None,
+            fields_refused=tuple(sorted(self._refused)),
+        )
         return found if self._native else replace(found, counts=False, metrics=False, aborts=False)
 
     # -- requests -----------------------------------------------------------------------------------------------------

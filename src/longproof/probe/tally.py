@@ -1,7 +1,8 @@
-"""Who counts the tokens of a prompt: the server beforehand, or, where it cannot, its `usage` afterwards."""
+"""Who counts the tokens of a prompt: the server beforehand, else a tokenizer of ours, else `usage` afterwards."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 from longproof.domain.events import EndedBy
@@ -20,6 +21,7 @@ from longproof.errors import EngineMisbehaved, EngineProtocolError, EngineUnreac
 from longproof.probe.words import SHORTEST_WORDS, WORDS
 
 _CALIBRATION_TIMEOUT_S = 120.0
+_SMALL = "Hello there"
 
 
 class Tally(Protocol):
@@ -27,9 +29,7 @@ class Tally(Protocol):
 
     @property
     def counts_unsent(self) -> bool:
-        """Whether a prompt can be counted without being sent. Where not, a prompt that was counted is no longer
-        cold.
-        """
+        """Whether a prompt can be counted without being sent. Where not, one that was counted is no longer cold."""
         ...
 
     @property
@@ -98,6 +98,46 @@ class UsageTally:
         return usage_count(timeline.usage.prompt_tokens, how="usage of a request for one token")
 
 
+class LocalTally:
+    """A tokenizer on our side, which may not be the server's. What the template adds is learned from the `usage` of one
+    small request per shape of message list; where there is none, it is not counted, and the count says so.
+    """
+
+    counts_unsent = True
+    words = len(WORDS)
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._usage = UsageTally(engine, Route.CHAT)
+        self._added: dict[tuple[str, ...], int | None] = {}
+
+    async def text(self, text: str) -> int:
+        return len(await self._engine.tokenize(text))
+
+    async def prompt(self, prompt: Prompt) -> TokenCount:
+        count = await self._engine.count(prompt)
+        shape = tuple(message.role for message in prompt.messages) if isinstance(prompt, ChatPrompt) else ()
+        if shape not in self._added:
+            self._added[shape] = await self._learn(shape)
+        added = self._added[shape]
+        if added is None:
+            return count
+        how = f"{count.how.partition(':')[0]} for the contents, usage of a small request for what the template adds"
+        return replace(count, total=count.content + added, template=added, how=how)
+
+    async def _learn(self, shape: tuple[str, ...]) -> int | None:
+        small: Prompt = TextPrompt(text=_SMALL)
+        if shape:
+            small = ChatPrompt(messages=tuple(ChatMessage(role=role, content=_SMALL) for role in shape))
+        contents = (await self._engine.count(small)).content
+        try:
+            return max(0, (await self._usage.prompt(small)).total - contents)
+        except EngineUnreachable:
+            raise
+        except EngineMisbehaved:
+            return None
+
+
 def usage_count(total_tokens: int, *, how: str) -> TokenCount:
     """A count whose parts nobody told apart: all of it stands as content."""
     return TokenCount(
@@ -106,8 +146,10 @@ def usage_count(total_tokens: int, *, how: str) -> TokenCount:
 
 
 def tally_for(engine: Engine, route: Route) -> Tally:
-    """The best there is: the server's count, else usage."""
-    return ServerTally(engine, route) if engine.capabilities.counts else UsageTally(engine, route)
+    """The best there is: the server's count, else a tokenizer of our own, else usage."""
+    if engine.capabilities.counts:
+        return ServerTally(engine, route)
+    return LocalTally(engine) if engine.capabilities.local_tokenizer else UsageTally(engine, route)
 
 
 def _as_prompt(text: str, route: Route) -> Prompt:

@@ -12,6 +12,7 @@ from longproof.claim.view import EvidenceView
 from longproof.domain.events import RequestTimeline
 from longproof.domain.measure import Measured, Provenance, Unknown
 from longproof.domain.outcome import Outcome, classify, tokens_produced
+from longproof.domain.request import CountSource
 from longproof.domain.units import format_tokens
 from longproof.evidence.records import RequestBody
 
@@ -57,6 +58,7 @@ def _counts(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
     differ: list[tuple[str, RequestBody, int, int]] = []
     silent: list[str] = []
     unproven: list[str] = []
+    local: list[tuple[str, int, int]] = []
     for key, body in view.all_requests():
         timeline = body.timeline
         if timeline.first_token_ns is None:
@@ -67,6 +69,8 @@ def _counts(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
                 silent.append(key)
         elif timeline.prompt_tokens_sent is None:
             continue
+        elif timeline.count_source is CountSource.LOCAL_TOKENIZER and not _far_below(timeline.prompt_tokens_sent, used):
+            local.append((key, timeline.prompt_tokens_sent, used))
         elif timeline.count_source not in PROVEN_COUNTS and not far_apart(timeline.prompt_tokens_sent, used):
             unproven.append(key)
         elif used == timeline.prompt_tokens_sent:
@@ -94,8 +98,50 @@ def _counts(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
             ),
             how="give --tokenizer with the model's tokenizer.json",
         )
+    yield from _by_local_tokenizer(local)
     if differ:
         yield _differing(view, differ)
+
+
+def _far_below(sent: int, used: int) -> bool:
+    """A local tokenizer that is not the server's can be wrong either way; usage far below it may be a cut as well."""
+    return used < sent and far_apart(sent, used)
+
+
+def _by_local_tokenizer(counted: list[tuple[str, int, int]]) -> Iterator[Statement | Finding]:
+    """Sent against used by a tokenizer on our side: a weaker witness, and named as one."""
+    if not counted:
+        return
+    apart = [item for item in counted if item[1] != item[2]]
+    yield Statement(
+        id="accounting.usage_agreement.local",
+        metric="usage_agreement",
+        text=(
+            f"The server's usage equalled the count of the local tokenizer in {len(counted) - len(apart)} of"
+            f" {len(counted)} answered requests."
+        ),
+        standing=Standing.NOT_SHOWN if apart else Standing.SHOWN,
+        unit="fraction",
+        value=Measured(
+            value=(len(counted) - len(apart)) / len(counted),
+            provenance=Provenance.MEASURED,
+            source="usage.prompt_tokens = tokens by the local tokenizer",
+        ),
+        n=len(counted),
+        conditions={"counted_by": "local tokenizer"},
+        evidence=tuple(item[0] for item in counted),
+    )
+    if apart:
+        _, sent, used = apart[0]
+        yield Finding(
+            id="accounting.local_count_differs",
+            severity=Severity.CAUTION,
+            text=(
+                f"{len(apart)} of {len(counted)} answers count other tokens than the local tokenizer ({sent} against"
+                f" {used} told, first of them): it is not the server's tokenizer, or usage is wrong."
+            ),
+            evidence=tuple(item[0] for item in apart),
+        )
 
 
 def _agreement(agree: list[str], differ: list[str]) -> Iterator[Statement]:
