@@ -1,6 +1,7 @@
 """The question and the answer every engine's rules share: a launch and its memory in, a `Capacity` out.
 
-    geometry + Launch + RankBudget per stage and rank ──▶ plan_vllm | plan_sglang | plan_llamacpp | plan_trtllm ──▶ Capacity
+    geometry + Launch + one RankBudget per stage and rank
+        ──▶ plan_vllm | plan_sglang | plan_llamacpp | plan_trtllm ──▶ Capacity
 
 Each of those is `(ModelGeometry, Launch, tuple[RankBudget, ...]) -> Capacity`, pure and deterministic. With no budgets
 the need of a request is still answered and the capacity is `Unknown`. What the engine prints (`EngineReport`) and what
@@ -91,6 +92,23 @@ class SglangOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VllmOptions:
+    """vLLM settings without a counterpart elsewhere.
+
+    `ssm_dtype` is --mamba-ssm-cache-dtype, `conv_dtype` --mamba-cache-dtype ("auto" follows the model).
+    `hybrid_manager` False is --disable-hybrid-kv-cache-manager. `kernel_block_tokens`: the smallest block the attention
+    kernels of this platform take, to which a hybrid's block is aligned. `blocks_override` is --num-gpu-blocks-override.
+    """
+
+    ssm_dtype: str = "auto"
+    conv_dtype: str = "auto"
+    hybrid_manager: bool = True
+    kernel_block_tokens: int | None = None
+    blocks_override: int | None = None
+    indexer_on_shared_layers: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """A launch as given; None is "not given, the engine decides".
 
@@ -110,11 +128,12 @@ class Launch:
     max_model_len_tokens: int | None = None
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
-    prefix_caching: bool = True
+    prefix_caching: bool | None = None
     async_scheduling: bool | None = None
     offline: bool = False
     memory_fraction: float | None = None
     speculation: Speculation | None = None
+    vllm: VllmOptions = field(default_factory=VllmOptions)
     llamacpp: LlamacppOptions = field(default_factory=LlamacppOptions)
     sglang: SglangOptions = field(default_factory=SglangOptions)
 
@@ -131,8 +150,11 @@ class RankBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolCapacity:
-    """One pool of one rank. `name`: kv, full, swa, state, ... `units` counts blocks (vLLM, TensorRT-LLM), tokens
-    (SGLang), cells (llama.cpp) or state slots, `unit` says which; `tokens` is None where a unit is not a token count."""
+    """One pool of one rank. `name`: kv, full, swa, state, ...
+
+    `units` counts blocks (vLLM, TensorRT-LLM), tokens (SGLang), cells (llama.cpp) or state slots, `unit` says which;
+    `tokens` is None where a unit is not a token count.
+    """
 
     name: str
     unit: str
