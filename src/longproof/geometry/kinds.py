@@ -45,13 +45,15 @@ class LayerKind(StrEnum):
 class Indexer:
     """A sparse layer's indexer. It caches one key of `head_dim` elements per token, whatever the number of heads.
 
-    `shares_top_k`: this layer reuses the tokens an earlier layer picked (GLM-5.2 "shared", `index_topk_freq`). Its key
-    cache is not needed; whether an engine leaves it out depends on the build.
+    `scaled_fp8`: the key is stored as fp8 with a 4-byte scale (DSA: 132 B for 128), else in the cache's dtype (MiniMax
+    M3). `shares_top_k`: this layer reuses the tokens an earlier layer picked (GLM-5.2 "shared", `index_topk_freq`).
+    Its key cache is not needed; whether an engine leaves it out depends on the build.
     """
 
     head_dim: int
     heads: int | None
     top_k: int | None
+    scaled_fp8: bool = True
     shares_top_k: bool = False
 
 
