@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from longproof.domain.measure import Reading, Unknown
+from longproof.geometry.model import ModelGeometry
 
 _NO_BUDGET = Unknown(reason="no available KV memory was given or estimated")
 
@@ -58,12 +59,14 @@ class Layout:
 class Speculation:
     """Speculative decoding: `method` in the engine's words (mtp, eagle, eagle3, ngram, ...), `tokens` drafted a step.
 
-    `extra_kv_layers` are layers the draft adds to the KV cache; None means the method's own rule decides.
+    `extra_kv_layers` are layers the draft adds to the KV cache; None means the method's own rule decides (mtp: the
+    model's own draft layers). `draft`: the draft model, where it is a model of its own.
     """
 
     method: str
     tokens: int
     extra_kv_layers: int | None = None
+    draft: ModelGeometry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
