@@ -37,7 +37,7 @@ class ReleaseRules:
     checks_whole_model: bool
     """With pipelines the whole model's need is held against one stage (0.14 and 0.15; fixed by 33698)."""
     groups_by_kind: bool
-    """Windowed layers have their own block tables (hybrid KV cache manager, 0.10); earlier they were charged as full."""
+    """Windowed layers have their own block tables (hybrid KV cache manager, 0.10), not a full layer's."""
     hybrids_cache_prefixes: bool
     """Prefix caching is on by default for models with recurrent state (pull request 50991, August 2026, 0.28)."""
     large_gpu_doubles_batch: bool
@@ -45,9 +45,12 @@ class ReleaseRules:
 
 
 def parse_release(version: str) -> tuple[int, int] | None:
-    """(major, minor) of a version text such as ``0.20.2rc1.dev249``; None when it names none."""
-    found = re.search(r"(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else None
+    """(major, minor) of a version text such as ``0.20.2rc1.dev249``; None when it names none.
+
+    ``0.1.dev20073+g8e685d198`` is what a build without tags calls itself: no release.
+    """
+    found = re.search(r"(\d+)\.(\d+)(\.dev)?", version)
+    return (int(found[1]), int(found[2])) if found and not (found[3] and found[2] == "1") else None
 
 
 def rules_for(version: str) -> ReleaseRules:
