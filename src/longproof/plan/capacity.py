@@ -73,22 +73,34 @@ class Speculation:
 class LlamacppOptions:
     """llama.cpp settings without a counterpart elsewhere. `unified` None: the build's default for the slot count.
 
-    `recurrent_snapshots` is n_rs_seq, the extra recurrent states per sequence.
+    `recurrent_snapshots` is n_rs_seq, the extra recurrent states per sequence. `swa_dtype`: the windowed layers' format
+    where a build keeps it apart (some builds of 2026 leave it f16 whatever the cache type says).
     """
 
     micro_batch_tokens: int = 512
     unified: bool | None = None
     swa_full: bool = False
     value_dtype: str | None = None
+    swa_dtype: str | None = None
     recurrent_snapshots: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SglangOptions:
-    """SGLang settings without a counterpart elsewhere, with the defaults of 0.5.23."""
+    """SGLang settings without a counterpart elsewhere, with the defaults of 0.5.23.
 
+    `max_total_tokens` and `max_mamba_slots` are --max-total-tokens and --max-mamba-cache-size. `state_slots_per_request`
+    is 3, and 4 or 5 with --mamba-scheduler-strategy extra_buffer. `raw_fp8_latent`: a backend that keeps sparse MLA's
+    fp8 latents without scales (trtllm, tilelang and aiter on ROCm). `indexer_in_budget` False: builds before 0.5.4,
+    which allocate the indexer's keys beside the budget.
+    """
+
+    max_total_tokens: int | None = None
+    max_mamba_slots: int | None = None
+    state_slots_per_request: int = 3
     swa_full_tokens_ratio: float = 0.8
     mamba_full_memory_ratio: float = 0.9
+    raw_fp8_latent: bool = False
     indexer_in_budget: bool = True
     host_cache_bytes: int = 0
     host_cache_ratio: float = 0.0
