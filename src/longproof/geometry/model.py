@@ -33,6 +33,7 @@ class Mlp:
 
     `shared_size`: inner size of what every token passes through beside the experts (all shared experts together).
     `gated`: three matrices (gate, up, down), else two. Sizes are inner (intermediate) dimensions.
+    `experts_per_token` 0 beside `experts`: the config does not say.
     """
 
     dense_size: int = 0
@@ -76,7 +77,8 @@ class Layer:
     """One decoder layer. `index` counts from 0 in the checkpoint.
 
     `kv_source`: index of the layer whose K and V this one reads (Gemma 3n/4 `num_kv_shared_layers`); it then caches
-    nothing of its own although `attention` describes what it computes. `weights` None: not known.
+    nothing of its own although `attention` describes what it computes. `mlp` None: it has none, or the config does not
+    give its size. `weights` None: not known.
     """
 
     index: int
@@ -120,6 +122,7 @@ class Quantization:
     `bits`: of one quantised weight, None = not said. `group_size`: weights per scale (one group of this many input
     channels, or the area of a 2-D block, e.g. 128·128), None = one scale per output channel or tensor. `kv_dtype`:
     what the checkpoint asks for its KV cache, None = nothing. `ignored`: module patterns left in the model dtype.
+    `scale_bits`: of one scale and its zero point. `parts`: which of attention, mlp and experts are quantised.
     """
 
     method: str
@@ -128,6 +131,7 @@ class Quantization:
     scale_bits: int = 0
     kv_dtype: str | None = None
     ignored: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ("attention", "mlp", "experts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +187,7 @@ class ModelGeometry:
         return self._count(active=False)
 
     def active_parameters(self) -> int | None:
-        """Weight elements one token passes through, embedding included (as model names count: A22B)."""
+        """Weight elements one token passes through, embedding included (as model names count: A22B). None: not known."""
         return self._count(active=True)
 
     def _count(self, *, active: bool) -> int | None:
@@ -192,6 +196,8 @@ class ModelGeometry:
         count = self.outer.embedding + self.outer.lm_head + self.outer.other
         for layer in self.layers:
             if layer.weights is None:
+                return None
+            if active and layer.weights.experts and not layer.weights.active_experts:
                 return None
             count += layer.weights.active if active else layer.weights.total
         return count

@@ -1,0 +1,32 @@
+"""Fetches a model's small description files from the Hugging Face hub; weights are never downloaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from longproof.errors import ModelFileError
+
+
+def hub_files(model: str, *, index: str) -> tuple[Path, Path | None]:
+    """(config.json, the safetensors index or None when the model has none) of a hub id.
+
+    Raises ModelFileError: no such model, no access, or the hub cannot be reached.
+    """
+    # huggingface_hub takes half a second to import and is needed for hub ids alone
+    import huggingface_hub as hub  # noqa: PLC0415
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
+
+    advice = "check the spelling and your access, or give a local config.json"
+    try:
+        config = Path(hub.hf_hub_download(model, "config.json", library_name="longproof"))
+    except LocalEntryNotFoundError as problem:
+        raise ModelFileError(f"the hub cannot be reached for '{model}'", advice=advice) from problem
+    except EntryNotFoundError as problem:
+        raise ModelFileError(f"the hub's '{model}' has no config.json", advice=advice) from problem
+    except (HfHubHTTPError, OSError, ValueError) as problem:
+        first = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        raise ModelFileError(f"'{model}' cannot be read from the hub: {first}", advice=advice) from problem
+    try:
+        return config, Path(hub.hf_hub_download(model, index, library_name="longproof"))
+    except (EntryNotFoundError, HfHubHTTPError, OSError):
+        return config, None  # a model in one file has no index
