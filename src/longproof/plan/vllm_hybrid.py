@@ -24,7 +24,7 @@ def page_rules(geometry: ModelGeometry, launch: Launch, rules: ReleaseRules) -> 
     block = default_block_tokens(geometry, launch)
     apart = launch.vllm.hybrid_manager and rules.groups_by_kind
     extra = _extra_window_tokens(geometry, launch, rules)
-    state = _largest_state(geometry, launch)
+    state = largest_state_bytes(geometry, launch)
     per_token = _attention_bytes(geometry.layers, geometry, launch)
     if not state or not per_token:
         return PageRules(
@@ -46,7 +46,8 @@ def page_rules(geometry: ModelGeometry, launch: Launch, rules: ReleaseRules) -> 
     )
 
 
-def _largest_state(geometry: ModelGeometry, launch: Launch) -> int:
+def largest_state_bytes(geometry: ModelGeometry, launch: Launch) -> int:
+    """The largest recurrent state of one layer on one rank, before padding; 0 without any."""
     states = (rank_layer(layer, launch.layout.tp).state for layer in geometry.layers if layer.state is not None)
     return max((state_bytes(state, geometry, launch) for state in states if state is not None), default=0)
 

@@ -1,0 +1,306 @@
+"""vLLM: does some whole number of blocks that the logged bytes allow print the figures that were printed?
+
+A logged GiB stands for ±0.005 GiB, so the bytes allow a small range of block counts (one, for an exact byte figure).
+Settings a report did not record are tried in the order of likelihood, the engine's default first; the verdict names
+what had to be assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from longproof.errors import UserError
+from longproof.geometry.kinds import LatentAttention
+from longproof.geometry.model import ModelGeometry
+from longproof.plan.capacity import Capacity, EngineReport, Launch, PlanEngine, Speculation, VllmOptions, same_budget
+from longproof.plan.vllm_capacity import log_line, plan_vllm
+from longproof.plan.vllm_groups import padding_layers
+from longproof.plan.vllm_hybrid import largest_state_bytes
+from longproof.plan.vllm_pool import VllmPool, build_pool
+from longproof.plan.vllm_release import LogLine, parse_release, rules_for
+from truth.cases import COUNTED, GIB, Case
+from truth.verdict import Outcome, Verdict
+
+_ROUNDING = 0.005 + 1e-9
+"""Half of the last logged digit of GiB and of the concurrency."""
+_MLA_BLOCKS = (64, 16, 32, 128)
+_BATCHED_TOKENS = (2048, 8192, 16384)
+_BOUND = 0.03
+"""How far below rank 0's bytes the smallest rank may lie in a rank-min report."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A launch the report may describe, the pool it makes, and what of it was not recorded."""
+
+    case: Case
+    geometry: ModelGeometry
+    launch: Launch
+    pool: VllmPool
+    lines: tuple[LogLine, ...]
+    assumed: str
+
+    def plan(self, available_bytes: int) -> Capacity:
+        """The launch with the same bytes on every rank."""
+        return plan_vllm(self.geometry, self.launch, same_budget(self.launch.layout, available_bytes, "report"))
+
+    @property
+    def need(self) -> int:
+        """Blocks of one request of the reported length."""
+        return self.pool.blocks_for(self.pool.length_tokens)
+
+
+def judge_vllm(case: Case, geometry: ModelGeometry) -> Verdict:
+    """The verdict on one vLLM report."""
+    observed = _observed(case)
+    try:
+        trials = list(_trials(case, geometry))
+    except UserError as error:
+        return Verdict(Outcome.UNKNOWN, "", observed, why=str(error))
+    counted = case.kind in COUNTED
+    for trial in trials:
+        if _problem(trial) is None:
+            outcome = Outcome.AGREES if counted else Outcome.SHOWN
+            if case.kind == "log-wrong":
+                outcome = Outcome.MISLEADING
+            return Verdict(outcome, _predicted(trial), observed, assumed=trial.assumed)
+    if case.kind == "rank-min":
+        return _bound(trials[0], observed)
+    outcome = Outcome.DISAGREES if counted or case.kind == "log-wrong" else Outcome.SHOWN
+    return Verdict(outcome, _predicted(trials[0]), observed, why=_problem(trials[0]) or "")
+
+
+def _trials(case: Case, geometry: ModelGeometry) -> Iterator[Trial]:
+    """Launches the report may describe, likeliest first."""
+    hybrid = any(layer.state is not None for layer in geometry.layers)
+    latent = any(isinstance(layer.attention, LatentAttention) for layer in geometry.layers)
+    windowed = any(getattr(layer.attention, "window_tokens", None) for layer in geometry.layers)
+    base = _launch(case, hybrid)
+    batches: tuple[int | None, ...] = (case.max_num_batched_tokens,)
+    if windowed and case.max_num_batched_tokens is None:
+        batches = (None, *_BATCHED_TOKENS)
+    blocks: tuple[int | None, ...] = (base.block_size_tokens,)
+    if latent and not hybrid and base.block_size_tokens is None:
+        blocks = (None, *_MLA_BLOCKS)
+    cachings = (None, not rules_for(case.version).hybrids_cache_prefixes) if hybrid else (None,)
+    for caching, block, batch in product(cachings, blocks, batches):
+        assumed = (
+            f"prefix caching {'on' if caching else 'off'}" if caching is not None else "",
+            f"block {block}" if block != base.block_size_tokens else "",
+            f"max_num_batched_tokens {batch}" if batch != case.max_num_batched_tokens else "",
+        )
+        launch = replace(base, prefix_caching=caching, block_size_tokens=block, max_num_batched_tokens=batch)
+        yield Trial(
+            case=case,
+            geometry=geometry,
+            launch=launch,
+            pool=build_pool(geometry, launch),
+            lines=_lines(case),
+            assumed=", ".join(filter(None, assumed)),
+        )
+
+
+def _launch(case: Case, hybrid: bool) -> Launch:
+    speculation = None
+    if case.speculative is not None:
+        speculation = Speculation(
+            method=case.speculative.method,
+            tokens=case.speculative.tokens or 1,
+            extra_kv_layers=0 if case.speculative.shares_kv else None,
+        )
+    return Launch(
+        engine=PlanEngine.VLLM,
+        version=case.version,
+        device=case.device,
+        device_name=case.gpu,
+        device_memory_bytes=case.memory_bytes,
+        layout=case.layout,
+        kv_dtype=case.kv_dtype,
+        # A hybrid's recorded block is the outcome of the alignment, so it is predicted and compared.
+        block_size_tokens=None if hybrid else case.block_size,
+        max_model_len_tokens=case.max_model_len,
+        max_num_batched_tokens=case.max_num_batched_tokens,
+        max_num_seqs=case.max_num_seqs,
+        speculation=speculation,
+        vllm=VllmOptions(),
+    )
+
+
+def _lines(case: Case) -> tuple[LogLine, ...]:
+    if "new log" in case.version:
+        return (LogLine.PER_LENGTH,)
+    if "old log" in case.version:
+        return (LogLine.PER_GROUP,)
+    if parse_release(case.version) is None:
+        return (LogLine.PER_LENGTH, LogLine.PER_GROUP)
+    return tuple(dict.fromkeys((*rules_for(case.version).log_lines, *_range_end(case.version))))
+
+
+def _range_end(version: str) -> tuple[LogLine, ...]:
+    """The lines of the later release in ``0.20 -> 0.21`` or ``0.20.x-0.21``."""
+    for mark in ("->", "-"):
+        later = version.rpartition(mark)[2]
+        if mark in version and parse_release(later) is not None:
+            return rules_for(later).log_lines
+    return ()
+
+
+def _problem(trial: Trial) -> str | None:
+    """Why this trial does not explain the report; None when it does."""
+    return _hybrid_problem(trial) or _need_problem(trial) or _figures_problem(trial)
+
+
+def _hybrid_problem(trial: Trial) -> str | None:
+    case, pool = trial.case, trial.pool
+    if not pool.pages.state_page_bytes:
+        return None
+    block = pool.pages.block_tokens
+    recorded = case.count("attention_block") or case.block_size
+    if recorded is not None and recorded != block:
+        return f"attention block {block}, reported {recorded}"
+    padded = case.number("mamba_pad_pct")
+    state = largest_state_bytes(trial.geometry, trial.launch)
+    percent = 100 * (pool.pages.state_page_bytes - state) / state
+    if padded is not None and abs(percent - padded) > _ROUNDING:
+        return f"states padded by {percent:.2f} %, reported {padded} %"
+    layers = case.count("padding_layers")
+    if layers is not None and layers != padding_layers(pool.groups):
+        return f"{padding_layers(pool.groups)} padding layers, reported {layers}"
+    return None
+
+
+def _need_problem(trial: Trial) -> str | None:
+    case = trial.case
+    if not case.observed.get("refused"):
+        return None
+    needed = case.number("needed_kv_gib")
+    low, high = _bytes(case) or (0, 0)
+    plan = trial.plan(high)
+    computed = _needed_bytes(trial, plan) / GIB
+    if needed is not None and abs(computed - needed) > _ROUNDING:
+        return f"needs {computed:.2f} GiB, reported {needed}"
+    if high and plan.refusal is None:
+        return "would start, the report was refused"
+    longest = case.count("estimated_max_model_len")
+    if longest is None or not high:
+        return None
+    refusals = (trial.plan(size).refusal for size in (low, high))
+    lengths = [refusal.longest_request_tokens for refusal in refusals if refusal is not None]
+    if not min(lengths) <= longest <= max(lengths):
+        return f"longest request {min(lengths)} to {max(lengths)}, reported {longest}"
+    return None
+
+
+def _needed_bytes(trial: Trial, plan: Capacity) -> int:
+    if plan.refusal is not None:
+        return plan.refusal.needed_bytes
+    return plan.need.blocks * max(trial.pool.stage_block_bytes)
+
+
+def _figures_problem(trial: Trial) -> str | None:
+    case = trial.case
+    if case.count("kv_cache_tokens") is None and case.number("max_concurrency") is None:
+        return None
+    low, high = _blocks(trial)
+    if any(_prints(trial, blocks, line) for line in trial.lines for blocks in range(low, high + 1)):
+        return None
+    printed = log_line(trial.pool, (low + high) // 2, trial.lines[0])
+    return (
+        f"{low} to {high} blocks of {max(trial.pool.stage_block_bytes)} bytes; the middle one prints {_report(printed)}"
+    )
+
+
+def _prints(trial: Trial, blocks: int, line: LogLine) -> bool:
+    printed = log_line(trial.pool, blocks, line)
+    seen = trial.case.count("kv_cache_blocks")
+    tokens = trial.case.count("kv_cache_tokens")
+    concurrency = trial.case.number("max_concurrency")
+    return (
+        (seen is None or seen == blocks)
+        and (tokens is None or printed.tokens == tokens)
+        and (concurrency is None or abs((printed.concurrency or 0.0) - concurrency) <= _ROUNDING)
+    )
+
+
+def _blocks(trial: Trial) -> tuple[int, int]:
+    """Block counts the logged bytes allow; without bytes those the logged concurrency or tokens allow."""
+    case, pool = trial.case, trial.pool
+    given = _bytes(case)
+    if given is not None:
+        size = max(pool.stage_block_bytes)
+        return given[0] // size, given[1] // size
+    concurrency = case.number("max_concurrency")
+    if concurrency is not None:
+        return int((concurrency - _ROUNDING) * trial.need), int((concurrency + _ROUNDING) * trial.need) + 1
+    tokens = case.count("kv_cache_tokens") or 0
+    smallest = min(group.spec.block_tokens for group in pool.groups)
+    guessed = {
+        LogLine.PER_LENGTH: tokens * trial.need // pool.length_tokens,
+        LogLine.PER_GROUP: tokens * len(pool.groups) // (smallest * pool.dcp),
+    }[trial.lines[0]]
+    return guessed - 1, guessed + len(pool.groups)
+
+
+def _bytes(case: Case) -> tuple[int, int] | None:
+    exact = case.count("kv_cache_memory_bytes")
+    if exact is not None:
+        return exact, exact
+    logged = case.number("available_kv_memory_gib")
+    if logged is None:
+        return None
+    return int((logged - _ROUNDING) * GIB), int((logged + _ROUNDING) * GIB)
+
+
+def _bound(trial: Trial, observed: str) -> Verdict:
+    """Rank 0's bytes bound the pool from above; the smallest rank decides."""
+    low, high = _blocks(trial)
+    seen = trial.case.count("kv_cache_blocks") or round((trial.case.number("max_concurrency") or 0) * trial.need)
+    fits = low * (1 - _BOUND) <= seen <= high
+    return Verdict(
+        Outcome.SHOWN,
+        f"at most {high} blocks by rank 0's bytes",
+        observed,
+        why=f"the smallest rank had {100 * (1 - seen / high):.1f} % fewer" if fits else "the bound does not hold",
+    )
+
+
+def _predicted(trial: Trial) -> str:
+    case, pool = trial.case, trial.pool
+    parts = [f"need {trial.need} blocks"]
+    if case.observed.get("refused"):
+        size = _bytes(case)
+        plan = trial.plan(size[1] if size else 0)
+        parts.append(f"{_needed_bytes(trial, plan) / GIB:.2f} GiB")
+        if plan.refusal is not None and size:
+            parts.append(f"longest {plan.refusal.longest_request_tokens}")
+    if pool.pages.state_page_bytes:
+        parts.append(f"block {pool.pages.block_tokens}")
+    if case.count("kv_cache_tokens") or case.number("max_concurrency"):
+        low, high = _blocks(trial)
+        exact = [(b, line) for line in trial.lines for b in range(low, high + 1) if _prints(trial, b, line)]
+        blocks, line = exact[0] if exact else ((low + high) // 2, trial.lines[0])
+        parts.append(_report(log_line(pool, blocks, line)))
+        if case.kind == "log-wrong":
+            parts.append(f"really {int(blocks / trial.need * pool.length_tokens)} tokens at {pool.length_tokens}")
+    return " ".join(parts)
+
+
+def _report(report: EngineReport) -> str:
+    concurrency = "" if report.concurrency is None else f" {report.concurrency:.2f}x"
+    return f"{report.blocks} blocks {report.tokens} tokens{concurrency}"
+
+
+def _observed(case: Case) -> str:
+    names = {
+        "needed_kv_gib": "needs {} GiB",
+        "available_kv_memory_gib": "of {} GiB",
+        "estimated_max_model_len": "longest {}",
+        "kv_cache_blocks": "{} blocks",
+        "kv_cache_tokens": "{} tokens",
+        "max_concurrency": "{}x",
+        "attention_block": "block {}",
+    }
+    parts = [text.format(case.observed[name]) for name, text in names.items() if case.observed.get(name) is not None]
+    return ("refused " if case.observed.get("refused") else "") + " ".join(parts)
