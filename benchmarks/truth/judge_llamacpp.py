@@ -41,7 +41,7 @@ def judge_llamacpp(case: Case, geometry: ModelGeometry) -> Verdict:
         for launch, assumed in _launches(case, lines):
             plan = plan_llamacpp(geometry, launch)
             if plan.report.misleading is not None:
-                return _misleading(case, geometry, launch, plan, observed)
+                return _misleading(case, geometry, plan, observed)
             problem = "; ".join(filter(None, (_problem(plan, line) for line in lines)))
             if not problem:
                 return Verdict(
@@ -103,7 +103,7 @@ def _pools(plan: Capacity, label: str) -> list[PoolCapacity]:
     return [pool for stage in plan.stages for pool in stage.pools if pool.name in names]
 
 
-def _misleading(case: Case, geometry: ModelGeometry, launch: Launch, plan: Capacity, observed: str) -> Verdict:
+def _misleading(case: Case, geometry: ModelGeometry, plan: Capacity, observed: str) -> Verdict:
     tokens = plan.report.tokens or 0
     least = kv_bytes(geometry.layers, tokens, KvDtype.FLOAT16) / _MIB
     outcome = Outcome.MISLEADING if case.kind == "log-wrong" else Outcome.UNKNOWN

@@ -1,7 +1,7 @@
 """SGLang: do the tokens a server reported cost the bytes it reported, and do the bytes it had left give those tokens?
 
-A logged GiB stands for ±0.005 GiB. A pool is allocated one page longer than it counts; builds differ in whether the size
-line shows that page, so both are accepted.
+A logged GiB stands for ±0.005 GiB. A pool is allocated one page longer than it counts; builds differ in whether the
+size line shows that page, so both are accepted.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _SIZES = {
     "pool_gb": ("k", "v", "latent", "indexer", "swa_k", "swa_v"),
     "conv_gb": ("conv",),
     "ssm_gb": ("ssm",),
+    "intermediate_ssm_gb": ("draft_ssm",),
 }
 """Reported sizes and the pools they add up. Draft pools need the draft's own config, which no report gives."""
 _FRACTION_ROUNDING = 0.00005 + 1e-9
@@ -55,11 +56,11 @@ def judge_sglang(case: Case, geometry: ModelGeometry) -> Verdict:
         if tokens is None:
             return Verdict(Outcome.UNKNOWN, "", observed, why="the report gives no pool size")
         launch = _launch(case, tokens)
-        checks = _checks(case, plan_sglang(geometry, launch), launch) + _rest_checks(case, geometry, launch, tokens)
+        checks = _checks(case, plan_sglang(geometry, launch)) + _rest_checks(case, geometry, launch, tokens)
         hidden = replace(launch, sglang=replace(launch.sglang, indexer_in_budget=False))
         plan = plan_sglang(geometry, hidden)
         if not all(check.holds for check in checks) and plan.report.misleading is not None:
-            printed = _printed_without_indexer(case, plan, launch)
+            printed = _printed_without_indexer(case, plan)
             if all(check.holds for check in printed):
                 true = sum(pool.total_bytes for pool in plan.stages[0].pools) / GIB
                 why = f"{plan.report.misleading}: {true:.2f} GiB in truth"
@@ -92,20 +93,21 @@ def _launch(case: Case, tokens: int) -> Launch:
     )
 
 
-def _checks(case: Case, plan: Capacity, launch: Launch) -> list[_Check]:
+def _checks(case: Case, plan: Capacity) -> list[_Check]:
+    known = {pool.name for stage in plan.stages for pool in stage.pools}
     return [
-        _size_check(case, plan, name, pools, launch)
+        _size_check(case, plan, name, pools)
         for name, pools in _SIZES.items()
-        if case.number(name) is not None and plan.stages
+        if case.number(name) is not None and known.intersection(pools)
     ]
 
 
-def _printed_without_indexer(case: Case, plan: Capacity, launch: Launch) -> list[_Check]:
+def _printed_without_indexer(case: Case, plan: Capacity) -> list[_Check]:
     names = tuple(pool for pool in _SIZES["kv_gb"] if pool != "indexer")
-    return [_size_check(case, plan, "kv_gb", names, launch)] if case.number("kv_gb") is not None else []
+    return [_size_check(case, plan, "kv_gb", names)] if case.number("kv_gb") is not None else []
 
 
-def _size_check(case: Case, plan: Capacity, name: str, pools: tuple[str, ...], launch: Launch) -> _Check:
+def _size_check(case: Case, plan: Capacity, name: str, pools: tuple[str, ...]) -> _Check:
     found = [pool for pool in plan.stages[0].pools if pool.name in pools]
     counted = sum(pool.units * pool.bytes_per_unit for pool in found) / GIB
     allocated = sum(pool.total_bytes for pool in found) / GIB

@@ -7,11 +7,19 @@ from collections.abc import Callable
 from longproof.errors import UserError
 from longproof.geometry.model import ModelGeometry
 from truth.cases import Case
+from truth.judge_llamacpp import judge_llamacpp
+from truth.judge_sglang import judge_sglang
+from truth.judge_trtllm import judge_trtllm, judge_unlisted
 from truth.judge_vllm import judge_vllm
 from truth.models import KnownModels
 from truth.verdict import Outcome, Verdict
 
-_JUDGES: dict[str, Callable[[Case, ModelGeometry], Verdict]] = {"vllm": judge_vllm}
+_JUDGES: dict[str, Callable[[Case, ModelGeometry], Verdict]] = {
+    "vllm": judge_vllm,
+    "sglang": judge_sglang,
+    "llama.cpp": judge_llamacpp,
+    "tensorrt-llm": judge_trtllm,
+}
 
 
 def judge(case: Case, models: KnownModels) -> Verdict:
@@ -24,5 +32,6 @@ def judge(case: Case, models: KnownModels) -> Verdict:
     except UserError as error:
         return Verdict(Outcome.UNKNOWN, "", "", why=str(error))
     if geometry is None:
-        return Verdict(Outcome.UNKNOWN, "", "", why=f"the model file does not list {case.model}")
+        why = f"the model file does not list {case.model}"
+        return judge_unlisted(case) or Verdict(Outcome.UNKNOWN, "", "", why=why)
     return rules(case, geometry)

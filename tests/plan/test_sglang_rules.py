@@ -108,7 +108,7 @@ def test_speculation_keeps_a_state_per_drafted_token_when_a_hybrid_drafts() -> N
     plan = plan_sglang(models.qwen36_27b(), one)
     assert (gib(plan, "k"), gib(plan, "v")) == (4.58, 4.58)
     assert gib(plan, "ssm") == 0.63  # 9 x 48 layers x 24 heads x 128 x 128 x 4 B
-    drafted = next(pool for pool in plan.stages[0].pools if pool.name == "draft_states")
+    drafted = next(pool for pool in plan.stages[0].pools if pool.name == "draft_ssm")
     assert drafted.units == (8 // 3 + 1) * 4  # running requests and the padding slot, one state per drafted token
 
 

@@ -152,7 +152,13 @@ def _pools(geometry: ModelGeometry, layers: list[Layer], cells: Cells, launch: L
     k_dtype = _dtype(launch.kv_dtype)
     v_dtype = k_dtype if options.value_dtype is None else _dtype(options.value_dtype)
     apart = windows_apply(geometry)
-    cached = [layer for layer in layers if layer.attention is not None and layer.kv_source is None]
+    cached = [
+        layer
+        for layer in layers
+        if layer.attention is not None
+        and layer.kv_source is None
+        and not isinstance(layer.attention, CompressedAttention)  # kept elsewhere, see _COMPRESSED
+    ]
     full = [layer for layer in cached if not (apart and _window(layer))]
     windowed = [layer for layer in cached if apart and _window(layer)]
     found = _cache("kv", full, cells.stream_cells, cells.streams, k_dtype, v_dtype)

@@ -226,9 +226,10 @@ def _pools(
         return tuple(found)
     for name, each in (("conv", stage.conv_bytes), ("ssm", stage.ssm_bytes)):
         found.append(_state_pool(name, slot_plan.slots, slot_plan.slots + 1, each, stage.state_layers))
-    if slot_plan.draft_states:
-        states = slot_plan.draft_states
-        found.append(_state_pool("draft_states", states, states, stage.state_bytes, stage.state_layers))
+    states = slot_plan.draft_states
+    if states:  # as budgeted; CUDA builds store the overlapping convolution windows once and take a little less
+        found.append(_state_pool("draft_conv", states, states, stage.conv_bytes, stage.state_layers))
+        found.append(_state_pool("draft_ssm", states, states, stage.ssm_bytes, stage.state_layers))
     return tuple(found)
 
 
