@@ -27,6 +27,8 @@ _ROUNDING = 0.005 + 1e-9
 """Half of the last logged digit of GiB and of the concurrency."""
 _MLA_BLOCKS = (64, 16, 32, 128)
 _BATCHED_TOKENS = (2048, 8192, 16384)
+_OLD_LOG = ("0.20.0", "0.15.0", "0.13.0")
+_UNRECORDED = ("0.25.0", *_OLD_LOG, "0.8.0")
 _BOUND = 0.03
 """How far below rank 0's bytes the smallest rank may lie in a rank-min report."""
 
@@ -68,6 +70,8 @@ def judge_vllm(case: Case, geometry: ModelGeometry) -> Verdict:
             return Verdict(outcome, _predicted(trial), observed, assumed=trial.assumed)
     if case.kind == "rank-min":
         return _bound(trials[0], observed)
+    if case.kind == "log-wrong" and (contradiction := _contradiction(case)) is not None:
+        return Verdict(Outcome.MISLEADING, contradiction, observed, why=_problem(trials[0]) or "")
     outcome = Outcome.DISAGREES if counted or case.kind == "log-wrong" else Outcome.SHOWN
     return Verdict(outcome, _predicted(trials[0]), observed, why=_problem(trials[0]) or "")
 
@@ -84,14 +88,18 @@ def _trials(case: Case, geometry: ModelGeometry) -> Iterator[Trial]:
     blocks: tuple[int | None, ...] = (base.block_size_tokens,)
     if latent and not hybrid and base.block_size_tokens is None:
         blocks = (None, *_MLA_BLOCKS)
-    cachings = (None, not rules_for(case.version).hybrids_cache_prefixes) if hybrid else (None,)
-    for caching, block, batch in product(cachings, blocks, batches):
+    for version, caching, block, batch in product(_versions(case), (None, True, False), blocks, batches):
+        if caching is not None and (not hybrid or caching is rules_for(version).hybrids_cache_prefixes):
+            continue
         assumed = (
+            f"a release like {version}" if version != case.version else "",
             f"prefix caching {'on' if caching else 'off'}" if caching is not None else "",
             f"block {block}" if block != base.block_size_tokens else "",
             f"max_num_batched_tokens {batch}" if batch != case.max_num_batched_tokens else "",
         )
-        launch = replace(base, prefix_caching=caching, block_size_tokens=block, max_num_batched_tokens=batch)
+        launch = replace(
+            base, version=version, prefix_caching=caching, block_size_tokens=block, max_num_batched_tokens=batch
+        )
         yield Trial(
             case=case,
             geometry=geometry,
@@ -126,6 +134,13 @@ def _launch(case: Case, hybrid: bool) -> Launch:
         speculation=speculation,
         vllm=VllmOptions(),
     )
+
+
+def _versions(case: Case) -> tuple[str, ...]:
+    """The recorded release; where none was, the newest and one before each change of the rules."""
+    if "old log" in case.version:
+        return _OLD_LOG
+    return (case.version,) if parse_release(case.version) is not None else (case.version, *_UNRECORDED)
 
 
 def _lines(case: Case) -> tuple[LogLine, ...]:
@@ -264,6 +279,19 @@ def _bound(trial: Trial, observed: str) -> Verdict:
         observed,
         why=f"the smallest rank had {100 * (1 - seen / high):.1f} % fewer" if fits else "the bound does not hold",
     )
+
+
+def _contradiction(case: Case) -> str | None:
+    """The true figure where the report's own figures contradict its token line, although its launch is not recorded
+    well enough to compute them."""
+    tokens, concurrency, length = case.count("kv_cache_tokens"), case.number("max_concurrency"), case.max_model_len
+    before = case.count("tokens_old_log")
+    if before is not None and tokens is not None and before != tokens:
+        return f"one pool printed as {before} and as {tokens} tokens: the line counts something else in each release"
+    if tokens is None or concurrency is None or length is None or abs(tokens / length - concurrency) <= _ROUNDING:
+        return None
+    real = round(concurrency * length, -3)
+    return f"its own {concurrency}x of {length} tokens are about {real:.0f} tokens, not {tokens}"
 
 
 def _predicted(trial: Trial) -> str:
