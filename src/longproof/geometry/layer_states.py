@@ -15,6 +15,9 @@ def state_of(fields: ConfigFields) -> RecurrentState:
     if kimi is not None:
         heads, head_dim = kimi.need("num_heads"), kimi.need("head_dim")
         return _delta(fields, LayerKind.KDA, (heads, head_dim, heads, head_dim), kimi.need("short_conv_kernel_size"))
+    if fields.model_type == "kimi_linear" and not fields.whole("linear_num_value_heads"):
+        heads, head_dim = fields.need("linear_num_heads"), fields.need("linear_head_dim")
+        return _delta(fields, LayerKind.KDA, (heads, head_dim, heads, head_dim), fields.need("linear_conv_kernel_dim"))
     if fields.whole("linear_num_value_heads"):
         numbers = (
             fields.need("linear_num_value_heads"),

@@ -162,7 +162,8 @@ class ModelGeometry:
     `architecture`: HF `model_type` or GGUF `general.architecture`; "" when the file does not say. `source`: where it
     was read. `dtype`: HF name of the weights' type before quantisation (bfloat16 …). `max_position_tokens`: the
     trained window, after rope scaling as the config counts it. `weight_file_bytes`: size of all weights on disk, when
-    an index or the file itself says so. `notes`: what a reader assumed or disregarded, one sentence each.
+    an index or the file itself says so. `weights_exact`: the counts of elements are exact, not a general rule.
+    `notes`: what a reader assumed or disregarded, one sentence each.
     """
 
     name: str
@@ -180,6 +181,7 @@ class ModelGeometry:
     encoder: Encoder | None = None
     outer: OuterWeights | None = None
     weight_file_bytes: Reading[int] = _NO_FILE
+    weights_exact: bool = False
     notes: tuple[str, ...] = ()
 
     def total_parameters(self) -> int | None:
@@ -187,7 +189,7 @@ class ModelGeometry:
         return self._count(active=False)
 
     def active_parameters(self) -> int | None:
-        """Weight elements one token passes through, embedding included (as model names count: A22B). None: not known."""
+        """Weight elements one token passes through, embedding included (as in A22B). None: not known."""
         return self._count(active=True)
 
     def _count(self, *, active: bool) -> int | None:

@@ -27,6 +27,21 @@ _QKV_BIAS = frozenset(
 _ALL_BIASES = frozenset(["gpt2", "phi", "gpt_neox", "opt", "bloom", "starcoder2", "gpt_bigcode"])
 _OUTPUT_GATE = frozenset(["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"])
 
+# parts beside attention and MLP that the rules below do not cover
+_NOT_COUNTED = frozenset(["gemma3n_text", "longcat_flash", "zamba2", "deepseek_v4"])
+EXACT = frozenset(
+    [
+        "llama", "llama4_text", "mistral", "ministral3", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
+        "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gemma", "gemma2", "gemma3_text", "gemma4_text", "gpt_oss",
+        "phi", "phi3", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm", "glm4", "glm4_moe", "glm_moe_dsa", "olmo",
+        "olmo2", "olmo3", "cohere", "cohere2", "granite", "granitemoe", "granitemoeshared", "granitemoehybrid", "bamba",
+        "jamba", "falcon_h1", "nemotron_h", "mamba", "mamba2", "falcon_mamba", "lfm2", "minimax", "minimax_m2",
+        "exaone4", "smollm3", "gpt2", "gpt_neox", "gpt_bigcode", "starcoder2", "seed_oss", "ernie4_5", "arcee",
+        "kimi_k2",
+    ]
+)  # fmt: skip
+"""Model types whose parameter count comes out exact (buffers that checkpoints store included)."""
+
 
 def layer_weights(
     fields: ConfigFields,
@@ -39,7 +54,7 @@ def layer_weights(
 ) -> LayerWeights | None:
     """Elements of one layer; None when a size it needs is not known. `alone`: mixer or MLP, not both (Nemotron-H)."""
     hidden = fields.whole("hidden_size")
-    if hidden is None or (mlp is None and not alone):
+    if hidden is None or (mlp is None and not alone) or fields.model_type in _NOT_COUNTED:
         return None
     mixers = kv = small = 0
     if attention is not None:
@@ -52,7 +67,7 @@ def layer_weights(
     if cross is not None and cross.query_heads is not None:
         mixers += hidden * cross.k_dim * (2 * cross.query_heads + 2 * cross.kv_heads)
     dense, experts, active, router = (0, 0, 0, 0) if mlp is None else _mlp(fields, mlp, hidden)
-    norms = 1 if alone or fields.model_type in _ONE_NORM else 4 if fields.model_type in _FOUR_NORMS else 2
+    norms = _norms(fields, alone=alone)
     norm_elements = norms * hidden * (2 if fields.model_type in _ALL_BIASES else 1)
     return LayerWeights(
         attention=mixers,
@@ -64,12 +79,20 @@ def layer_weights(
     )
 
 
+def _norms(fields: ConfigFields, *, alone: bool) -> int:
+    if fields.model_type == "olmo":  # its norms have no weights
+        return 0
+    if alone or fields.model_type in _ONE_NORM:
+        return 1
+    return 4 if fields.model_type in _FOUR_NORMS else 2
+
+
 def outer_weights(fields: ConfigFields, *, layers: int, tied: bool, unlisted: tuple[str, ...]) -> OuterWeights | None:
     """Embedding, head, last norm and position table; None when hidden or vocabulary size is not known."""
     hidden, vocab = fields.whole("hidden_size"), fields.whole("vocab_size")
     if hidden is None or vocab is None:
         return None
-    other = hidden
+    other = 0 if fields.model_type == "olmo" else hidden
     if fields.model_type in _ALL_BIASES:
         other += hidden
     if fields.model_type in ("gpt2", "opt", "gpt_bigcode"):
@@ -106,7 +129,7 @@ def _grouped(fields: ConfigFields, attention: GroupedAttention, hidden: int) -> 
     if fields.model_type in _QKV_BIAS or fields.flag("qkv_bias") or _biased(fields):
         query += heads * attention.k_dim
         kv += kv_heads * (attention.k_dim + attention.v_dim)
-    if _biased(fields):
+    if _biased(fields) and fields.model_type not in ("glm", "glm4", "seed_oss"):  # whose output projection has none
         out += hidden
     if fields.model_type == "gpt_oss":
         small += heads  # sinks
