@@ -1,165 +1,50 @@
 """vLLM: does some whole number of blocks that the logged bytes allow print the figures that were printed?
 
 A logged GiB stands for ±0.005 GiB, so the bytes allow a small range of block counts (one, for an exact byte figure).
-Settings a report did not record are tried in the order of likelihood, the engine's default first; the verdict names
-what had to be assumed.
+Settings a report did not record are tried (vllm_trials); the verdict names what had to be assumed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import product
-
 from longproof.errors import UserError
-from longproof.geometry.kinds import LatentAttention
 from longproof.geometry.model import ModelGeometry
-from longproof.plan.capacity import Capacity, EngineReport, Launch, PlanEngine, Speculation, VllmOptions, same_budget
-from longproof.plan.vllm_capacity import log_line, plan_vllm
+from longproof.plan.capacity import Capacity, EngineReport
+from longproof.plan.vllm_capacity import log_line
 from longproof.plan.vllm_groups import padding_layers
 from longproof.plan.vllm_hybrid import largest_state_bytes
-from longproof.plan.vllm_pool import VllmPool, build_pool
-from longproof.plan.vllm_release import LogLine, parse_release, rules_for
+from longproof.plan.vllm_release import LogLine
 from truth.cases import COUNTED, GIB, Case
 from truth.verdict import Outcome, Verdict
+from truth.vllm_trials import Trial, trials
 
 _ROUNDING = 0.005 + 1e-9
 """Half of the last logged digit of GiB and of the concurrency."""
-_MLA_BLOCKS = (64, 16, 32, 128)
-_BATCHED_TOKENS = (2048, 8192, 16384)
-_OLD_LOG = ("0.20.0", "0.15.0", "0.13.0")
-_UNRECORDED = ("0.25.0", *_OLD_LOG, "0.8.0")
 _BOUND = 0.03
 """How far below rank 0's bytes the smallest rank may lie in a rank-min report."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A launch the report may describe, the pool it makes, and what of it was not recorded."""
-
-    case: Case
-    geometry: ModelGeometry
-    launch: Launch
-    pool: VllmPool
-    lines: tuple[LogLine, ...]
-    assumed: str
-
-    def plan(self, available_bytes: int) -> Capacity:
-        """The launch with the same bytes on every rank."""
-        return plan_vllm(self.geometry, self.launch, same_budget(self.launch.layout, available_bytes, "report"))
-
-    @property
-    def need(self) -> int:
-        """Blocks of one request of the reported length."""
-        return self.pool.blocks_for(self.pool.length_tokens)
 
 
 def judge_vllm(case: Case, geometry: ModelGeometry) -> Verdict:
     """The verdict on one vLLM report."""
     observed = _observed(case)
+    first: Trial | None = None
+    counted = case.kind in COUNTED
     try:
-        trials = list(_trials(case, geometry))
+        for trial in trials(case, geometry):
+            first = first or trial
+            if _problem(trial) is None:
+                outcome = Outcome.AGREES if counted else Outcome.SHOWN
+                if case.kind == "log-wrong":
+                    outcome = Outcome.MISLEADING
+                return Verdict(outcome, _predicted(trial), observed, assumed=trial.assumed)
     except UserError as error:
         return Verdict(Outcome.UNKNOWN, "", observed, why=str(error))
-    counted = case.kind in COUNTED
-    for trial in trials:
-        if _problem(trial) is None:
-            outcome = Outcome.AGREES if counted else Outcome.SHOWN
-            if case.kind == "log-wrong":
-                outcome = Outcome.MISLEADING
-            return Verdict(outcome, _predicted(trial), observed, assumed=trial.assumed)
+    assert first is not None
     if case.kind == "rank-min":
-        return _bound(trials[0], observed)
+        return _bound(first, observed)
     if case.kind == "log-wrong" and (contradiction := _contradiction(case)) is not None:
-        return Verdict(Outcome.MISLEADING, contradiction, observed, why=_problem(trials[0]) or "")
+        return Verdict(Outcome.MISLEADING, contradiction, observed, why=_problem(first) or "")
     outcome = Outcome.DISAGREES if counted or case.kind == "log-wrong" else Outcome.SHOWN
-    return Verdict(outcome, _predicted(trials[0]), observed, why=_problem(trials[0]) or "")
-
-
-def _trials(case: Case, geometry: ModelGeometry) -> Iterator[Trial]:
-    """Launches the report may describe, likeliest first."""
-    hybrid = any(layer.state is not None for layer in geometry.layers)
-    latent = any(isinstance(layer.attention, LatentAttention) for layer in geometry.layers)
-    windowed = any(getattr(layer.attention, "window_tokens", None) for layer in geometry.layers)
-    base = _launch(case, hybrid)
-    batches: tuple[int | None, ...] = (case.max_num_batched_tokens,)
-    if windowed and case.max_num_batched_tokens is None:
-        batches = (None, *_BATCHED_TOKENS)
-    blocks: tuple[int | None, ...] = (base.block_size_tokens,)
-    if latent and not hybrid and base.block_size_tokens is None:
-        blocks = (None, *_MLA_BLOCKS)
-    for version, caching, block, batch in product(_versions(case), (None, True, False), blocks, batches):
-        if caching is not None and (not hybrid or caching is rules_for(version).hybrids_cache_prefixes):
-            continue
-        assumed = (
-            f"a release like {version}" if version != case.version else "",
-            f"prefix caching {'on' if caching else 'off'}" if caching is not None else "",
-            f"block {block}" if block != base.block_size_tokens else "",
-            f"max_num_batched_tokens {batch}" if batch != case.max_num_batched_tokens else "",
-        )
-        launch = replace(
-            base, version=version, prefix_caching=caching, block_size_tokens=block, max_num_batched_tokens=batch
-        )
-        yield Trial(
-            case=case,
-            geometry=geometry,
-            launch=launch,
-            pool=build_pool(geometry, launch),
-            lines=_lines(case),
-            assumed=", ".join(filter(None, assumed)),
-        )
-
-
-def _launch(case: Case, hybrid: bool) -> Launch:
-    speculation = None
-    if case.speculative is not None:
-        speculation = Speculation(
-            method=case.speculative.method,
-            tokens=case.speculative.tokens or 1,
-            extra_kv_layers=0 if case.speculative.shares_kv else None,
-        )
-    return Launch(
-        engine=PlanEngine.VLLM,
-        version=case.version,
-        device=case.device,
-        device_name=case.gpu,
-        device_memory_bytes=case.memory_bytes,
-        layout=case.layout,
-        kv_dtype=case.kv_dtype,
-        # A hybrid's recorded block is the outcome of the alignment, so it is predicted and compared.
-        block_size_tokens=None if hybrid else case.block_size,
-        max_model_len_tokens=case.max_model_len,
-        max_num_batched_tokens=case.max_num_batched_tokens,
-        max_num_seqs=case.max_num_seqs,
-        speculation=speculation,
-        vllm=VllmOptions(),
-    )
-
-
-def _versions(case: Case) -> tuple[str, ...]:
-    """The recorded release; where none was, the newest and one before each change of the rules."""
-    if "old log" in case.version:
-        return _OLD_LOG
-    return (case.version,) if parse_release(case.version) is not None else (case.version, *_UNRECORDED)
-
-
-def _lines(case: Case) -> tuple[LogLine, ...]:
-    if "new log" in case.version:
-        return (LogLine.PER_LENGTH,)
-    if "old log" in case.version:
-        return (LogLine.PER_GROUP,)
-    if parse_release(case.version) is None:
-        return (LogLine.PER_LENGTH, LogLine.PER_GROUP)
-    return tuple(dict.fromkeys((*rules_for(case.version).log_lines, *_range_end(case.version))))
-
-
-def _range_end(version: str) -> tuple[LogLine, ...]:
-    """The lines of the later release in ``0.20 -> 0.21`` or ``0.20.x-0.21``."""
-    for mark in ("->", "-"):
-        later = version.rpartition(mark)[2]
-        if mark in version and parse_release(later) is not None:
-            return rules_for(later).log_lines
-    return ()
+    return Verdict(outcome, _predicted(first), observed, why=_problem(first) or "")
 
 
 def _problem(trial: Trial) -> str | None:

@@ -113,6 +113,8 @@ class VllmOptions:
     `ssm_dtype` is --mamba-ssm-cache-dtype, `conv_dtype` --mamba-cache-dtype ("auto" follows the model).
     `hybrid_manager` False is --disable-hybrid-kv-cache-manager. `kernel_block_tokens`: the smallest block the attention
     kernels of this platform take, to which a hybrid's block is aligned. `blocks_override` is --num-gpu-blocks-override.
+    `raw_fp8_latent`: a backend that keeps sparse MLA's fp8 latents without scales (FlashInfer on SM100).
+    `indexer_on_shared_layers` False: a build that stores no index keys where a layer reuses another's choice.
     """
 
     ssm_dtype: str = "auto"
@@ -121,6 +123,7 @@ class VllmOptions:
     kernel_block_tokens: int | None = None
     blocks_override: int | None = None
     indexer_on_shared_layers: bool = True
+    raw_fp8_latent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,9 @@ def default_batched_tokens(launch: Launch, rules: ReleaseRules) -> int:
     name = launch.device_name.lower()
     if launch.device is Device.CPU:
         return 2048 * double * world
-    if launch.device is Device.TPU:
-        return next((tokens * double for chip, tokens in _TPU_BATCH.items() if chip in name), 2048 * 4**launch.offline)
+    chip = next((chip for chip in _TPU_BATCH if launch.device is Device.TPU and chip in name), None)
+    if chip is not None:
+        return _TPU_BATCH[chip] * double
     memory = launch.device_memory_bytes or 0
     if memory >= 160 * _GIB and rules.large_gpu_doubles_batch:
         return 16384

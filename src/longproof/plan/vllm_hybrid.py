@@ -54,8 +54,7 @@ def largest_state_bytes(geometry: ModelGeometry, launch: Launch) -> int:
 
 def _attention_bytes(layers: tuple[Layer, ...], geometry: ModelGeometry, launch: Launch) -> int:
     dtype = kv_dtype_of(geometry, launch)
-    tp = launch.layout.tp
-    return max((attention_bytes_per_token(layer, dtype, tp=tp) for layer in layers), default=0)
+    return max((attention_bytes_per_token(layer, dtype, launch) for layer in layers), default=0)
 
 
 def _extra_window_tokens(geometry: ModelGeometry, launch: Launch, rules: ReleaseRules) -> int:

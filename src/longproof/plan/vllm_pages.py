@@ -87,12 +87,13 @@ def kv_dtype_of(geometry: ModelGeometry, launch: Launch) -> KvDtype:
     return parse_kv_dtype(word, model_dtype_of(geometry))
 
 
-def attention_bytes_per_token(layer: Layer, dtype: KvDtype, *, tp: int) -> int:
+def attention_bytes_per_token(layer: Layer, dtype: KvDtype, launch: Launch) -> int:
     """What the attention of one layer stores for one token on one rank, its indexer apart. 0 without attention."""
-    attention = rank_layer(layer, tp).attention
+    attention = rank_layer(layer, launch.layout.tp).attention
     if attention is None or layer.kv_source is not None:
         return 0
-    if isinstance(attention, LatentAttention) and attention.indexer is not None:
+    sparse = isinstance(attention, LatentAttention) and attention.indexer is not None
+    if sparse and not launch.vllm.raw_fp8_latent:
         dtype = _sparse_latent_dtype(dtype)
     entry = entry_bytes(attention, dtype)
     return entry.total - entry.indexer_bytes
@@ -148,7 +149,7 @@ def layer_specs(layer: Layer, geometry: ModelGeometry, launch: Launch, rules: Pa
     ranked = rank_layer(layer, launch.layout.tp)
     specs: list[CacheSpec] = []
     if layer.attention is not None and layer.kv_source is None:
-        row = attention_bytes_per_token(layer, dtype, tp=launch.layout.tp)
+        row = attention_bytes_per_token(layer, dtype, launch)
         specs += _attention_specs(ranked, row, launch, rules, dtype)
     if ranked.state is not None:
         content = state_bytes(ranked.state, geometry, launch)

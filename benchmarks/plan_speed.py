@@ -1,0 +1,73 @@
+"""How long one vLLM plan takes after imports, and how it grows with layers: python benchmarks/plan_speed.py MODELS.jsonl
+
+Every model of the file is planned at one rank with 20 GiB; then one synthetic model of growing depth. Times are the
+median and the worst of the repeats, on one core.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from longproof.errors import UserError
+from longproof.geometry.kinds import GroupedAttention, LayerKind
+from longproof.geometry.model import Layer, ModelGeometry
+from longproof.plan.capacity import Launch, PlanEngine, same_budget
+from longproof.plan.vllm_capacity import plan_vllm
+from truth.models import KnownModels
+
+_REPEATS = 20
+_DEPTHS = (32, 64, 128, 256, 512, 1024)
+
+
+def main(arguments: list[str]) -> int:
+    """Time all plans; 1 when one took 50 ms."""
+    if len(arguments) != 1:
+        print("usage: python benchmarks/plan_speed.py MODELS.jsonl", file=sys.stderr)
+        return 2
+    known = KnownModels.read(Path(arguments[0]))
+    worst = 0.0
+    medians: list[float] = []
+    for name in known.configs:
+        try:
+            geometry = known.geometry(name)
+            if geometry is None:
+                continue
+            times = _times(geometry)
+        except UserError as error:
+            print(f"{name}: not planned: {error}")
+            continue
+        medians.append(statistics.median(times))
+        worst = max(worst, *times)
+    print(f"{len(medians)} models: median {statistics.median(medians):.2f} ms, slowest single plan {worst:.2f} ms")
+    for depth in _DEPTHS:
+        times = _times(_uniform(depth))
+        print(
+            f"{depth} layers: median {statistics.median(times):.2f} ms, {statistics.median(times) / depth:.4f} ms a layer"
+        )
+    return 0 if worst < 50 else 1
+
+
+def _times(geometry: ModelGeometry) -> list[float]:
+    launch = Launch(engine=PlanEngine.VLLM, max_model_len_tokens=131_072)
+    budgets = same_budget(launch.layout, 20 << 30, "benchmark")
+    found: list[float] = []
+    for _ in range(_REPEATS):
+        begin = time.perf_counter()
+        plan_vllm(geometry, launch, budgets)
+        found.append(1e3 * (time.perf_counter() - begin))
+    return found
+
+
+def _uniform(depth: int) -> ModelGeometry:
+    attention = GroupedAttention(kind=LayerKind.FULL, query_heads=32, kv_heads=8, k_dim=128, v_dim=128)
+    layers = tuple(Layer(index=i, attention=attention) for i in range(depth))
+    return ModelGeometry(name="uniform", architecture="llama", source="benchmark", layers=layers)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
