@@ -1,4 +1,6 @@
-"""How long one vLLM plan takes after imports, and how it grows with layers: python benchmarks/plan_speed.py MODELS.jsonl
+"""How long one vLLM plan takes after imports, and how it grows with layers.
+
+    python benchmarks/plan_speed.py MODELS.jsonl
 
 Every model of the file is planned at one rank with 20 GiB; then one synthetic model of growing depth. Times are the
 median and the worst of the repeats, on one core.
@@ -13,12 +15,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from truth.models import KnownModels
+
 from longproof.errors import UserError
 from longproof.geometry.kinds import GroupedAttention, LayerKind
 from longproof.geometry.model import Layer, ModelGeometry
 from longproof.plan.capacity import Launch, PlanEngine, same_budget
 from longproof.plan.vllm_capacity import plan_vllm
-from truth.models import KnownModels
 
 _REPEATS = 20
 _DEPTHS = (32, 64, 128, 256, 512, 1024)
@@ -46,9 +49,8 @@ def main(arguments: list[str]) -> int:
     print(f"{len(medians)} models: median {statistics.median(medians):.2f} ms, slowest single plan {worst:.2f} ms")
     for depth in _DEPTHS:
         times = _times(_uniform(depth))
-        print(
-            f"{depth} layers: median {statistics.median(times):.2f} ms, {statistics.median(times) / depth:.4f} ms a layer"
-        )
+        median = statistics.median(times)
+        print(f"{depth} layers: median {median:.2f} ms, {1e3 * median / depth:.1f} us a layer")
     return 0 if worst < 50 else 1
 
 

@@ -12,7 +12,7 @@ from longproof.geometry.model import Layer, ModelGeometry
 from longproof.geometry.sharding import rank_layer
 from longproof.plan.capacity import Launch
 from longproof.plan.vllm_defaults import default_block_tokens, state_blocks_per_request
-from longproof.plan.vllm_pages import PageRules, attention_bytes_per_token, kv_dtype_of, state_bytes
+from longproof.plan.vllm_pages import PageRules, attention_bytes_per_token, distinct_layers, kv_dtype_of, state_bytes
 from longproof.plan.vllm_release import ReleaseRules
 
 _LATENT_ALIGN_TOKENS = 128
@@ -48,13 +48,15 @@ def page_rules(geometry: ModelGeometry, launch: Launch, rules: ReleaseRules) -> 
 
 def largest_state_bytes(geometry: ModelGeometry, launch: Launch) -> int:
     """The largest recurrent state of one layer on one rank, before padding; 0 without any."""
-    states = (rank_layer(layer, launch.layout.tp).state for layer in geometry.layers if layer.state is not None)
+    layers = distinct_layers(layer for layer in geometry.layers if layer.state is not None).values()
+    states = (rank_layer(layer, launch.layout.tp).state for layer in layers)
     return max((state_bytes(state, geometry, launch) for state in states if state is not None), default=0)
 
 
 def _attention_bytes(layers: tuple[Layer, ...], geometry: ModelGeometry, launch: Launch) -> int:
     dtype = kv_dtype_of(geometry, launch)
-    return max((attention_bytes_per_token(layer, dtype, launch) for layer in layers), default=0)
+    distinct = distinct_layers(layers).values()
+    return max((attention_bytes_per_token(layer, dtype, launch) for layer in distinct), default=0)
 
 
 def _extra_window_tokens(geometry: ModelGeometry, launch: Launch, rules: ReleaseRules) -> int:

@@ -5,14 +5,24 @@ A layer gives one `CacheSpec` for each cache it keeps: none, one, or several (la
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from longproof.domain.measure import value_or_none
 from longproof.errors import UsageError
 from longproof.geometry.dtypes import STATE_BYTES, KvDtype, indexer_bytes, parse_kv_dtype
 from longproof.geometry.footprint import entry_bytes
-from longproof.geometry.kinds import CompressedAttention, GroupedAttention, LatentAttention, LayerKind, RecurrentState
+from longproof.geometry.kinds import (
+    Attention,
+    CompressedAttention,
+    CrossAttention,
+    GroupedAttention,
+    LatentAttention,
+    LayerKind,
+    RecurrentState,
+)
 from longproof.geometry.model import Layer, ModelGeometry
 from longproof.geometry.sharding import rank_layer
 from longproof.plan.capacity import Launch
@@ -59,6 +69,9 @@ class LayerCache:
     spec: CacheSpec
 
 
+CacheShape: TypeAlias = tuple[Attention | None, RecurrentState | None, CrossAttention | None, bool]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRules:
     """What all layers of a launch share: the block, and how states are padded and held.
@@ -73,6 +86,16 @@ class PageRules:
     state_blocks: int = 1
     windows_apart: bool = True
     extra_window_tokens: int = 0
+
+
+def distinct_layers(layers: Iterable[Layer]) -> dict[CacheShape, Layer]:
+    """One layer of each shape that matters for the cache. Models repeat few shapes, so each is worked out once."""
+    return {shape_of(layer): layer for layer in reversed(tuple(layers))}
+
+
+def shape_of(layer: Layer) -> CacheShape:
+    """What decides a layer's caches: two layers of one shape have equal specs."""
+    return layer.attention, layer.state, layer.cross, layer.kv_source is None
 
 
 def model_dtype_of(geometry: ModelGeometry) -> str:

@@ -18,7 +18,7 @@ from longproof.plan.vllm_defaults import concurrent_batches, default_batched_tok
 from longproof.plan.vllm_groups import CacheGroup, bytes_per_block, group_layers
 from longproof.plan.vllm_hybrid import page_rules
 from longproof.plan.vllm_need import total_blocks
-from longproof.plan.vllm_pages import CacheKind, LayerCache, PageRules, layer_specs
+from longproof.plan.vllm_pages import CacheKind, LayerCache, PageRules, distinct_layers, layer_specs, shape_of
 from longproof.plan.vllm_release import ReleaseRules, rules_for
 
 
@@ -60,10 +60,10 @@ def build_pool(geometry: ModelGeometry, launch: Launch) -> VllmPool:
     _check_layout(geometry, launch)
     pages = page_rules(geometry, launch, rules)
     drafts = _draft_layers(geometry, launch)
+    layers = (*geometry.layers, *drafts)
+    specs = {shape: layer_specs(layer, geometry, launch, pages) for shape, layer in distinct_layers(layers).items()}
     caches = [
-        LayerCache(layer=index, spec=spec)
-        for index, layer in enumerate((*geometry.layers, *drafts))
-        for spec in layer_specs(layer, geometry, launch, pages)
+        LayerCache(layer=index, spec=spec) for index, layer in enumerate(layers) for spec in specs[shape_of(layer)]
     ]
     caches += _foreign_drafts(geometry, launch, pages, first=len(geometry.layers) + len(drafts))
     return VllmPool(
