@@ -24,7 +24,7 @@ from longproof.geometry.model import Encoder, ModelGeometry, RopeScaling
 from longproof.geometry.nesting import language_model
 from longproof.geometry.parameters import EXACT, outer_weights
 from longproof.geometry.quantization import quantization_of
-from longproof.geometry.understood import check_understood
+from longproof.geometry.understood import check_architecture, check_understood
 
 _INDEX = "model.safetensors.index.json"
 
@@ -64,6 +64,7 @@ def geometry_of(
 ) -> ModelGeometry:
     """The geometry a config describes. Pure. Raises GeometryError."""
     fields, unlisted = language_model(config, name)
+    check_architecture(fields)
     layer_count = _layer_count(fields)
     layers = model_layers(fields, layer_count)
     drafts = draft_layers(fields, layers)

@@ -117,6 +117,9 @@ def _kv_heads(fields: ConfigFields, heads: int | None, index: int) -> int:
         if grouped:
             return heads // grouped
     found = _of_layer(fields, "num_key_value_heads", index)
+    nested = fields.section("attn_config")  # DBRX, MPT
+    if nested is not None:
+        found = nested.whole("kv_n_heads") or heads
     if fields.model_type == "falcon" and not fields.flag("new_decoder_architecture"):
         found = 1 if fields.flag("multi_query", default=True) else heads
     elif fields.model_type in ("gpt_bigcode", "chatglm"):
@@ -204,6 +207,14 @@ def _shares_top_k(fields: ConfigFields, index: int) -> bool:
 
 def _block_indexer(fields: ConfigFields, index: int) -> Indexer | None:
     """MiniMax-M3 scores blocks with one key per token in the cache's own dtype (vLLM 0.32 minimax_m3 indexer)."""
+    kinds = fields.sequence("layer_types")
+    if kinds is not None and index < len(kinds) and kinds[index] == "minimax_m3_sparse":  # as transformers 5 writes it
+        return Indexer(
+            head_dim=fields.need("index_head_dim"),
+            heads=fields.whole("index_n_heads"),
+            top_k=fields.whole("index_topk_blocks"),
+            scaled_fp8=False,
+        )
     sparse = fields.section("sparse_attention_config")
     if sparse is None or not sparse.flag("use_sparse_attention", default=True):
         return None

@@ -20,7 +20,7 @@ class PartitionRule(StrEnum):
     """Which stages take the layers that are left over when they do not divide."""
 
     VLLM = "vllm"
-    """All but the last stage, from the back: 61 over 8 is 7,8,8,8,8,8,7,7."""
+    """From the last but one towards the first: 61 over 8 is 7,7,8,8,8,8,8,7."""
     SGLANG = "sglang"
     """The last stages: 61 over 8 is 7,7,7,8,8,8,8,8."""
     TENSORRT_LLM = "tensorrt-llm"

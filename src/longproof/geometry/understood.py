@@ -20,8 +20,9 @@ _HARMLESS = frozenset(
         "chunk_size_feed_forward", "conv_bias", "conv_use_xavier_init", "decoder_sparse_step",
         "full_attention_interval", "global_head_dim", "head_dim", "hybrid_block_size", "hybrid_layer_ids",
         "hybrid_layer_pattern", "indexer_rope_interleave", "interleaved_sliding_window", "kv_lora_rank",
-        "layer_types", "linear_conv_kernel_dim", "mamba_chunk_size", "mamba_conv_bias", "mamba_dt_init_floor",
-        "mamba_dt_limit", "mamba_dt_max", "mamba_dt_min", "mamba_dt_rank", "mamba_hidden_act",
+        "layer_types", "linear_conv_kernel_dim", "linear_a_log_max", "linear_dt_min", "linear_dt_max",
+        "linear_dt_init_floor", "linear_allow_neg_eigval", "mamba_chunk_size", "mamba_conv_bias",
+        "mamba_dt_init_floor", "mamba_dt_limit", "mamba_dt_max", "mamba_dt_min", "mamba_dt_rank", "mamba_hidden_act",
         "mamba_inner_layernorms", "mamba_norm_before_gate", "mamba_proj_bias", "mamba_rms_norm", "mamba_ssm_dtype",
         "mamba_use_mlp", "max_window_layers", "mlp_layer_types", "moe_layer_interval", "mtp_hybrid_override_pattern",
         "mtp_layers_block_type", "no_rope_layer_interval", "num_global_key_value_heads", "num_key_value_heads",
@@ -37,17 +38,38 @@ _REVIEWED = frozenset(
     [
         "llama", "llama4_text", "mistral", "mixtral", "ministral3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
         "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text",
-        "qwen3_vl_moe_text", "gemma", "gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "gpt_oss", "phi", "phi3",
-        "phimoe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_v4", "kimi_k2", "kimi_linear", "glm",
-        "glm4", "glm4_moe", "glm_moe_dsa", "olmo", "olmo2", "olmo3", "cohere", "cohere2", "granite", "granitemoe",
-        "granitemoeshared", "granitemoehybrid", "bamba", "jamba", "falcon_h1", "nemotron_h", "mamba", "mamba2",
-        "falcon_mamba", "lfm2", "lfm2_moe", "minimax", "minimax_text_01", "minimax_m1", "minimax_m2", "minimax_m3",
-        "mimo", "mimo_v2_flash", "seed_oss", "exaone", "exaone4", "smollm3", "starcoder2", "gpt2", "gpt_neox", "opt",
-        "bloom", "falcon", "gpt_bigcode", "chatglm", "internlm2", "internlm3", "baichuan", "hunyuan_v1_dense",
-        "hunyuan_v1_moe", "hunyuan", "ernie4_5", "ernie4_5_moe", "dots1", "step3p5", "nemotron", "nemotron-nas",
-        "arcee", "apertus", "mllama_text_model", "whisper", "stablelm", "persimmon", "olmoe",
+        "qwen3_vl_moe_text", "gemma", "gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "gpt_oss", "phi",
+        "phi3", "phimoe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_v4", "kimi_k2", "kimi_linear",
+        "glm", "glm4", "glm4_moe", "glm_moe_dsa", "olmo", "olmo2", "olmo3", "cohere", "cohere2", "granite",
+        "granitemoe", "granitemoeshared", "granitemoehybrid", "bamba", "jamba", "falcon_h1", "nemotron_h", "mamba",
+        "mamba2", "falcon_mamba", "lfm2", "lfm2_moe", "minimax", "minimax_text_01", "minimax_m1", "minimax_m2",
+        "minimax_m3", "mimo", "mimo_v2_flash", "seed_oss", "exaone", "exaone4", "smollm3", "starcoder2", "gpt2",
+        "gpt_neox", "opt", "bloom", "falcon", "gpt_bigcode", "chatglm", "internlm2", "internlm3", "baichuan",
+        "hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan", "ernie4_5", "ernie4_5_moe", "dots1", "step3p5", "nemotron",
+        "nemotron-nas", "arcee", "apertus", "mllama_text_model", "whisper", "stablelm", "persimmon", "olmoe",
+        "zamba2", "minimax_m3_vl_text", "dbrx",
     ]
 )  # fmt: skip
+
+
+_OTHER_CACHES = {
+    "xlstm": "matrix memories instead of keys and values",
+    "rwkv": "token-shift states instead of keys and values",
+    "recurrent_gemma": "RG-LRU states beside a local window",
+    "zamba": "Mamba heads with their own layout",
+    "zamba1": "Mamba heads with their own layout",
+}
+
+
+def check_architecture(fields: ConfigFields) -> None:
+    """Raises GeometryError when an architecture is known to keep something that no rule covers."""
+    if fields.model_type in _OTHER_CACHES:
+        raise GeometryError(
+            f"{fields.name} (architecture {fields.model_type}) keeps {_OTHER_CACHES[fields.model_type]}, which no rule "
+            "covers",
+            advice="an engine's own cache size settles what it needs",
+            missing=("model_type",),
+        )
 
 
 def check_understood(fields: ConfigFields) -> None:
