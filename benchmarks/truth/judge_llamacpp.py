@@ -14,7 +14,7 @@ from longproof.errors import UserError
 from longproof.geometry.dtypes import KvDtype
 from longproof.geometry.footprint import kv_bytes
 from longproof.geometry.model import ModelGeometry
-from longproof.plan.capacity import Capacity, Launch, LlamacppOptions, PlanEngine, PoolCapacity
+from longproof.plan.capacity import Capacity, Launch, LlamacppOptions, PlanEngine, Speculation
 from longproof.plan.llamacpp_rules import plan_llamacpp
 from truth.cases import COUNTED, Case
 from truth.verdict import Outcome, Verdict
@@ -22,14 +22,16 @@ from truth.verdict import Outcome, Verdict
 _MIB = 1 << 20
 _ROUNDING = 0.005 + 1e-6
 _PARTS = (
-    ("swa", ("swa",)),
-    ("rs total", ("rs_r", "rs_s")),
-    ("rs r", ("rs_r",)),
-    ("rs s", ("rs_s",)),
-    ("all", ("kv", "swa")),
-    ("", ("kv",)),
+    ("rs total", [("rs_r", "rs_s")]),
+    ("rs r", [("rs_r",)]),
+    ("rs s", [("rs_s",)]),
+    ("rs", [("rs_r", "rs_s")]),
+    ("swa", [("swa",)]),
+    ("all", [("kv", "swa")]),
+    ("full", [("kv",)]),
+    ("", [("kv",), ("kv", "swa"), ("kv", "kv_indexer")]),
 )
-"""How a buffer line's label begins, and the pools it stands for; the first that fits."""
+"""How a buffer line's label begins, and the pools it may stand for."""
 
 
 def judge_llamacpp(case: Case, geometry: ModelGeometry) -> Verdict:
@@ -66,26 +68,45 @@ def _launches(case: Case, lines: list[Mapping[str, object]]) -> Iterator[tuple[L
         value_dtype=v_type if isinstance(v_type, str) else None,
     )
     k_type = raw.get("cache_type_k")
-    states = [line["cells"] for line in lines if str(line["part"]).startswith("rs")]
+    if not isinstance(context, int):  # a report without n_ctx still says how many cells there were
+        context = max(
+            (n for line in lines if isinstance(n := line["cells"], int) and not _is_state(line)), default=None
+        )
+    states = [line["cells"] for line in lines if _is_state(line)]
     guesses: list[int | None] = [slots] if isinstance(slots, int) else [1, None]
     if not isinstance(slots, int) and states and isinstance(states[0], int):
         guesses = [states[0], *guesses]  # one state per sequence or snapshot, which cost the same
-    dtypes: tuple[str | None, ...] = (None,) if k_type in (None, "f16") else (None, "f16")
-    for swa, count in product(dtypes, guesses):
+    plain = k_type in (None, "f16")
+    windows: tuple[str | None, ...] = (None,) if plain else (None, "f16")
+    values: tuple[str | None, ...] = (None,) if plain or isinstance(v_type, str) else (None, "f16")
+    mtp = case.speculative is not None and case.speculative.method.startswith(("mtp", "nextn"))
+    for value, swa, count in product(values, windows, guesses):
         launch = Launch(
             engine=PlanEngine.LLAMACPP,
             kv_dtype=k_type if isinstance(k_type, str) else "auto",
             max_model_len_tokens=context if isinstance(context, int) else None,
             max_num_seqs=count,
-            llamacpp=replace(options, swa_dtype=swa),
+            speculation=Speculation(method="mtp", tokens=1) if mtp else None,
+            llamacpp=replace(options, swa_dtype=swa, value_dtype=value or options.value_dtype),
         )
         assumed = [] if isinstance(slots, int) else [f"{'automatic' if count is None else count} slots"]
-        yield launch, ", ".join([*assumed, *(["f16 windows"] if swa else [])])
+        yield launch, ", ".join([*assumed, *(["f16 windows"] if swa else []), *(["f16 values"] if value else [])])
+
+
+def _is_state(line: Mapping[str, object]) -> bool:
+    return str(line["part"]).lower().startswith("rs")
 
 
 def _problem(plan: Capacity, line: Mapping[str, object]) -> str:
     """What of one buffer line the plan does not give; empty when it gives all."""
-    pools = _pools(plan, str(line["part"]))
+    label = str(line["part"]).lower()
+    meanings = next(names for start, names in _PARTS if label.startswith(start))
+    problems = [_mismatch(plan, line, names) for names in meanings]
+    return "" if "" in problems else problems[0]
+
+
+def _mismatch(plan: Capacity, line: Mapping[str, object], names: tuple[str, ...]) -> str:
+    pools = [pool for stage in plan.stages for pool in stage.pools if pool.name in names]
     cells, layers, logged = line.get("cells"), line.get("layers"), line.get("logged_mib")
     total = sum(pool.total_bytes for pool in pools) / _MIB
     if isinstance(logged, int | float) and abs(total - logged) > _ROUNDING:
@@ -96,11 +117,6 @@ def _problem(plan: Capacity, line: Mapping[str, object]) -> str:
     if isinstance(layers, int) and layers not in held:
         return f"{line['part']}: {sorted(held)} layers, reported {layers}"
     return ""
-
-
-def _pools(plan: Capacity, label: str) -> list[PoolCapacity]:
-    names = next(names for start, names in _PARTS if label.lower().startswith(start))
-    return [pool for stage in plan.stages for pool in stage.pools if pool.name in names]
 
 
 def _misleading(case: Case, geometry: ModelGeometry, plan: Capacity, observed: str) -> Verdict:

@@ -30,7 +30,9 @@ _SIZES = {
     "ssm_gb": ("ssm",),
     "intermediate_ssm_gb": ("draft_ssm",),
 }
-"""Reported sizes and the pools they add up. Draft pools need the draft's own config, which no report gives."""
+"""Reported sizes and the pools they add up."""
+_DRAFT_SIZES = {"draft_k_gb": ("draft_k",), "draft_v_gb": ("draft_v",)}
+"""Checked for MTP alone: other drafts have a config of their own, which no report gives."""
 _FRACTION_ROUNDING = 0.00005 + 1e-9
 
 
@@ -55,19 +57,35 @@ def judge_sglang(case: Case, geometry: ModelGeometry) -> Verdict:
         tokens = next((case.count(name) for name in _TOKENS if case.count(name)), None)
         if tokens is None:
             return Verdict(Outcome.UNKNOWN, "", observed, why="the report gives no pool size")
-        launch = _launch(case, tokens)
-        checks = _checks(case, plan_sglang(geometry, launch)) + _rest_checks(case, geometry, launch, tokens)
-        hidden = replace(launch, sglang=replace(launch.sglang, indexer_in_budget=False))
-        plan = plan_sglang(geometry, hidden)
-        if not all(check.holds for check in checks) and plan.report.misleading is not None:
-            printed = _printed_without_indexer(case, plan)
-            if all(check.holds for check in printed):
-                true = sum(pool.total_bytes for pool in plan.stages[0].pools) / GIB
-                why = f"{plan.report.misleading}: {true:.2f} GiB in truth"
-                return Verdict(Outcome.MISLEADING, f"{_text(printed)}, really {true:.2f} GiB", observed, why=why)
-        return _verdict(case, checks, observed)
+        return _judge_pool(case, geometry, _launch(case, tokens), tokens, observed)
     except UserError as error:
         return Verdict(Outcome.UNKNOWN, "", observed, why=str(error))
+
+
+def _judge_pool(case: Case, geometry: ModelGeometry, launch: Launch, tokens: int, observed: str) -> Verdict:
+    tried: list[list[_Check]] = []
+    for options, assumed in _builds(launch.sglang):
+        trial = replace(launch, sglang=options)
+        checks = _checks(case, plan_sglang(geometry, trial)) + _rest_checks(case, geometry, trial, tokens)
+        if checks and all(check.holds for check in checks):
+            return replace(_verdict(case, checks, observed), assumed=assumed)
+        tried.append(checks)
+    plan = plan_sglang(geometry, replace(launch, sglang=replace(launch.sglang, indexer_in_budget=False)))
+    printed = _printed_without_indexer(case, plan)
+    if plan.report.misleading is not None and printed and all(check.holds for check in printed):
+        true = sum(pool.total_bytes for pool in plan.stages[0].pools) / GIB
+        why = f"{plan.report.misleading}: {true:.2f} GiB in truth"
+        return Verdict(Outcome.MISLEADING, f"{_text(printed)}, really {true:.2f} GiB", observed, why=why)
+    return _verdict(case, tried[0], observed)
+
+
+def _builds(options: SglangOptions) -> list[tuple[SglangOptions, str]]:
+    """What builds and backends differ in, the usual one first; no report records it."""
+    return [
+        (options, ""),
+        (replace(options, raw_fp8_latent=True), "fp8 latents without scales"),
+        (replace(options, indexer_on_shared_layers=False), "no index keys on layers that share a choice"),
+    ]
 
 
 def _launch(case: Case, tokens: int) -> Launch:
@@ -95,9 +113,10 @@ def _launch(case: Case, tokens: int) -> Launch:
 
 def _checks(case: Case, plan: Capacity) -> list[_Check]:
     known = {pool.name for stage in plan.stages for pool in stage.pools}
+    mtp = case.speculative is not None and case.speculative.method.startswith(("mtp", "nextn"))
     return [
         _size_check(case, plan, name, pools)
-        for name, pools in _SIZES.items()
+        for name, pools in (_SIZES | (_DRAFT_SIZES if mtp else {})).items()
         if case.number(name) is not None and known.intersection(pools)
     ]
 

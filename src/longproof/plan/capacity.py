@@ -91,8 +91,9 @@ class SglangOptions:
 
     `max_total_tokens` and `max_mamba_slots` are --max-total-tokens and --max-mamba-cache-size. `state_slots_per_request`
     is 3, and 4 or 5 with --mamba-scheduler-strategy extra_buffer. `raw_fp8_latent`: a backend that keeps sparse MLA's
-    fp8 latents without scales (trtllm, tilelang and aiter on ROCm). `indexer_in_budget` False: builds before 0.5.4,
-    which allocate the indexer's keys beside the budget.
+    fp8 latents without scales (trtllm, tilelang and aiter on ROCm). `indexer_on_shared_layers` False: builds that keep
+    no index keys where a layer reuses another's choice. `indexer_in_budget` False: builds before 0.5.4, which allocate
+    the indexer's keys beside the budget.
     """
 
     max_total_tokens: int | None = None
@@ -101,6 +102,7 @@ class SglangOptions:
     swa_full_tokens_ratio: float = 0.8
     mamba_full_memory_ratio: float = 0.9
     raw_fp8_latent: bool = False
+    indexer_on_shared_layers: bool = True
     indexer_in_budget: bool = True
     host_cache_bytes: int = 0
     host_cache_ratio: float = 0.0

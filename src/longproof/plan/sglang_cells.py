@@ -182,13 +182,17 @@ def _full_parts(
 ) -> tuple[list[CellPart], list[CellPart]]:
     grouped: list[EntryBytes] = []
     latent: list[EntryBytes] = []
+    indexed: list[int] = []
     for layer in layers:
         if layer.attention is None or layer.kv_source is not None:
             continue
         if windows_apart and _window(layer) is not None:
             continue
-        target = latent if isinstance(layer.attention, LatentAttention) else grouped
-        target.append(_entry(layer, dtype, raw_fp8=launch.sglang.raw_fp8_latent))
+        entry = _entry(layer, dtype, raw_fp8=launch.sglang.raw_fp8_latent)
+        (latent if isinstance(layer.attention, LatentAttention) else grouped).append(entry)
+        indexer = layer.attention.indexer
+        if indexer is not None and (launch.sglang.indexer_on_shared_layers or not indexer.shares_top_k):
+            indexed.append(entry.indexer_bytes)
     parts: list[CellPart] = []
     if grouped:
         parts.append(CellPart(name="k", layers=len(grouped), bytes_per_token=sum(e.k_bytes for e in grouped)))
@@ -198,11 +202,10 @@ def _full_parts(
         parts.append(CellPart(name="workspace", layers=1, bytes_per_token=widest))
     if latent:
         parts.append(CellPart(name="latent", layers=len(latent), bytes_per_token=sum(e.k_bytes for e in latent)))
-    indexed = [e.indexer_bytes for e in (*grouped, *latent) if e.indexer_bytes]
-    indexer = [CellPart(name="indexer", layers=len(indexed), bytes_per_token=sum(indexed))] if indexed else []
+    keys = [CellPart(name="indexer", layers=len(indexed), bytes_per_token=sum(indexed))] if indexed else []
     if launch.sglang.indexer_in_budget:
-        return parts + indexer, []
-    return parts, indexer
+        return parts + keys, []
+    return parts, keys
 
 
 def _swa_parts(layers: Iterable[Layer], dtype: KvDtype) -> list[CellPart]:
@@ -236,7 +239,12 @@ def _draft_parts(
         drafted = len(geometry.drafts) or 1
     if layers == 0 or drafted == 0:
         return []
-    cell = sum(part.bytes_per_token for part in full)
     # the whole cell is scaled by the layer count and cut to an integer, as the engine does it
+    cell = sum(part.bytes_per_token for part in full)
     extra = cell * (layers + drafted) // layers - cell
-    return [CellPart(name="draft", layers=drafted, bytes_per_token=extra)]
+    shares = [part.bytes_per_token * drafted // layers for part in full]
+    shares[-1] += extra - sum(shares)
+    return [
+        CellPart(name=f"draft_{part.name}", layers=drafted, bytes_per_token=share)
+        for part, share in zip(full, shares, strict=True)
+    ]
