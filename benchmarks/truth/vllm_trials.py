@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
+from longproof.errors import UserError
 from longproof.geometry.kinds import LatentAttention
 from longproof.geometry.model import ModelGeometry
 from longproof.plan.capacity import Capacity, Launch, PlanEngine, Speculation, VllmOptions, same_budget
@@ -47,7 +48,7 @@ class Trial:
 
 
 def trials(case: Case, geometry: ModelGeometry) -> Iterator[Trial]:
-    """Launches the report may describe, likeliest first."""
+    """Launches the report may describe, likeliest first. Raises UserError when none can be built."""
     hybrid = any(layer.state is not None for layer in geometry.layers)
     latent = any(isinstance(layer.attention, LatentAttention) for layer in geometry.layers)
     windowed = any(getattr(layer.attention, "window_tokens", None) for layer in geometry.layers)
@@ -60,6 +61,8 @@ def trials(case: Case, geometry: ModelGeometry) -> Iterator[Trial]:
         blocks = (None, *_MLA_BLOCKS)
     builds = _builds(geometry, case)
     drafts = _speculations(geometry, case)
+    refused: UserError | None = None
+    built = False
     for version, caching, block, batch, build, draft in product(
         _versions(case), (None, True, False), blocks, batches, builds, drafts
     ):
@@ -82,14 +85,22 @@ def trials(case: Case, geometry: ModelGeometry) -> Iterator[Trial]:
             vllm=build,
             speculation=draft,
         )
+        try:
+            pool = build_pool(geometry, launch)
+        except UserError as error:
+            refused = refused or error
+            continue
+        built = True
         yield Trial(
             case=case,
             geometry=geometry,
             launch=launch,
-            pool=build_pool(geometry, launch),
+            pool=pool,
             lines=_lines(case),
             assumed=", ".join(filter(None, assumed)),
         )
+    if refused is not None and not built:
+        raise refused
 
 
 def _launch(case: Case, hybrid: bool) -> Launch:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from longproof.errors import UsageError
 from longproof.plan.vllm_groups import bytes_per_block, group_layers, padding_layers
-from longproof.plan.vllm_pages import CacheKind, CacheSpec, LayerCache
+from longproof.plan.vllm_specs import CacheKind, CacheSpec, LayerCache
 
 KINDS = {"f": CacheKind.FULL, "s": CacheKind.SLIDING, "m": CacheKind.STATE, "l": CacheKind.MLA}
 

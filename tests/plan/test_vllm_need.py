@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longproof.plan.vllm_need import blocks_for, longest_fitting
-from longproof.plan.vllm_pages import CacheKind, CacheSpec
+from longproof.plan.vllm_specs import CacheKind, CacheSpec
 
 
 def spec(kind: CacheKind, **changes: int) -> CacheSpec:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from longproof.geometry.kinds import GroupedAttention, LatentAttention
+from longproof.geometry.kinds import CompressedAttention, GroupedAttention, LatentAttention
 from longproof.geometry.model import ModelGeometry
 from longproof.plan.capacity import Device, Launch
+from longproof.plan.vllm_compressed import BLOCK_TOKENS as COMPRESSED_BLOCK_TOKENS
 from longproof.plan.vllm_release import ReleaseRules
 
 _GIB = 1 << 30
@@ -66,6 +67,8 @@ def default_block_tokens(geometry: ModelGeometry, launch: Launch) -> int:
 
     MLA backends differ by device: 64 on Hopper and data-centre Blackwell, 16 where Triton serves it.
     """
+    if any(isinstance(layer.attention, CompressedAttention) for layer in geometry.layers):
+        return COMPRESSED_BLOCK_TOKENS
     if launch.block_size_tokens is not None:
         return launch.block_size_tokens
     latent = [layer.attention for layer in geometry.layers if isinstance(layer.attention, LatentAttention)]

@@ -3,8 +3,8 @@
     10 full + 30 state layers ─▶ buckets of one spec ─▶ groups of 10: full.0-9 | state.0,3,… | state.1,4,… | state.2,5,…
 
 All groups draw block ids from one pool, so a block costs the widest group's pages on that stage, and a request takes
-the sum of its blocks over all groups. Read in 0.32 (v1/core/kv_cache_utils.py, get_kv_cache_groups); layouts that put
-blocks outermost (DeepSeek V4) are grouped otherwise and not covered.
+the sum of its blocks over all groups. Read in 0.32 (v1/core/kv_cache_utils.py, get_kv_cache_groups). DeepSeek V4 puts
+blocks outermost and is grouped otherwise: see vllm_packed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from longproof.errors import UsageError
-from longproof.plan.vllm_pages import CacheKind, CacheSpec, LayerCache
+from longproof.plan.vllm_specs import CacheKind, CacheSpec, LayerCache
 
 _NEARLY_EQUAL = 1.5
 """Below this ratio of bucket sizes the smaller bucket is padded instead of the larger one split."""
@@ -39,7 +39,7 @@ def group_layers(caches: Sequence[LayerCache]) -> tuple[CacheGroup, ...]:
     """The groups of the whole model, in vLLM's order; empty for a model without any cache. Raises UsageError."""
     if not caches:
         return ()
-    if _same_blocks(caches):
+    if same_blocks(caches):
         widest = max(caches, key=lambda c: c.spec.page_bytes)
         return (CacheGroup(spec=widest.spec, members=tuple(caches)),)
     buckets = _buckets(_unify_pages(caches))
@@ -65,7 +65,7 @@ def padding_layers(groups: Sequence[CacheGroup]) -> int:
     return sum(widest - len(group.members) for group in groups)
 
 
-def _same_blocks(caches: Sequence[LayerCache]) -> bool:
+def same_blocks(caches: Sequence[LayerCache]) -> bool:
     """One block table serves all (`UniformTypeKVCacheSpecs`): same kind, block, window and sharding."""
     first = caches[0].spec
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from longproof.plan.capacity import GroupNeed
 from longproof.plan.vllm_groups import CacheGroup
-from longproof.plan.vllm_pages import CacheKind, CacheSpec
+from longproof.plan.vllm_specs import CacheKind, CacheSpec
 
 
 def blocks_for(spec: CacheSpec, tokens: int, in_flight_tokens: int) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeAlias
 
 from longproof.domain.measure import value_or_none
@@ -26,48 +25,8 @@ from longproof.geometry.kinds import (
 from longproof.geometry.model import Layer, ModelGeometry
 from longproof.geometry.sharding import rank_layer
 from longproof.plan.capacity import Launch
-
-
-class CacheKind(StrEnum):
-    """The specs vLLM tells apart when it groups layers."""
-
-    FULL = "full"
-    MLA = "mla"
-    SLIDING = "sliding"
-    CHUNKED = "chunked"
-    STATE = "state"
-    CROSS = "cross"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheSpec:
-    """One cache of one layer on one rank.
-
-    `shape` is whatever else must be equal for two layers to share a group (heads, dimensions, dtype). `content_bytes`:
-    one block without padding; `page_bytes`: with it. `dcp`: ranks that split the tokens (1 where not sharded).
-    `state_blocks`: blocks one request holds, for STATE. `encoder_tokens`: for CROSS.
-    """
-
-    kind: CacheKind
-    shape: tuple[int | str, ...]
-    block_tokens: int
-    content_bytes: int
-    page_bytes: int
-    window_tokens: int = 0
-    extra_tokens: int = 0
-    chunk_tokens: int = 0
-    state_blocks: int = 0
-    encoder_tokens: int = 0
-    dcp: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerCache:
-    """A cache and the layer it belongs to (drafts are numbered after the model's layers)."""
-
-    layer: int
-    spec: CacheSpec
-
+from longproof.plan.vllm_compressed import compressed_specs
+from longproof.plan.vllm_specs import CacheKind, CacheSpec
 
 CacheShape: TypeAlias = tuple[Attention | None, RecurrentState | None, CrossAttention | None, bool]
 
@@ -103,9 +62,16 @@ def model_dtype_of(geometry: ModelGeometry) -> str:
     return value_or_none(geometry.dtype) or "bfloat16"
 
 
+def is_compressed(geometry: ModelGeometry) -> bool:
+    """Whether a layer compresses its cache (DeepSeek V4): blocks are then laid out and grouped in another way."""
+    return any(isinstance(layer.attention, CompressedAttention) for layer in geometry.layers)
+
+
 def kv_dtype_of(geometry: ModelGeometry, launch: Launch) -> KvDtype:
     """The cache's dtype; ``auto`` follows the checkpoint's own wish, then the model's dtype. Raises UsageError."""
     wanted = geometry.quantization.kv_dtype if geometry.quantization else None
+    if wanted is None and is_compressed(geometry):
+        wanted = "fp8"
     word = launch.kv_dtype if launch.kv_dtype != "auto" else wanted or "auto"
     return parse_kv_dtype(word, model_dtype_of(geometry))
 
@@ -197,10 +163,7 @@ def _attention_specs(
     attention, dcp, block_tokens = ranked.attention, launch.layout.dcp, rules.block_tokens
     match attention:
         case CompressedAttention():
-            raise UsageError(
-                "DeepSeek V4's compressed attention is packed by vLLM in a layout whose capacity is not modelled",
-                advice="start the server and read its concurrency line",
-            )
+            return compressed_specs(attention, dtype, block_tokens=block_tokens, dcp=dcp)
         case GroupedAttention():
             specs = [_grouped_spec(attention, row_bytes, launch, rules, dtype)]
         case LatentAttention():

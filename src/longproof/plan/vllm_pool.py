@@ -18,8 +18,10 @@ from longproof.plan.vllm_defaults import concurrent_batches, default_batched_tok
 from longproof.plan.vllm_groups import CacheGroup, bytes_per_block, group_layers
 from longproof.plan.vllm_hybrid import page_rules
 from longproof.plan.vllm_need import total_blocks
-from longproof.plan.vllm_pages import CacheKind, LayerCache, PageRules, distinct_layers, layer_specs, shape_of
+from longproof.plan.vllm_packed import packed_groups
+from longproof.plan.vllm_pages import PageRules, distinct_layers, is_compressed, layer_specs, shape_of
 from longproof.plan.vllm_release import ReleaseRules, rules_for
+from longproof.plan.vllm_specs import CacheKind, LayerCache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,11 @@ class VllmPool:
 def build_pool(geometry: ModelGeometry, launch: Launch) -> VllmPool:
     """The pool of a launch. Raises LayoutError for a layout vLLM refuses, UsageError for what is not modelled."""
     rules = rules_for(launch.version)
+    if is_compressed(geometry) and not rules.packs_compressed:
+        raise UsageError(
+            f"how vLLM {launch.version} groups DeepSeek V4's compressed caches is not modelled",
+            advice="plan for a release from 0.28, or start the server and read its concurrency line",
+        )
     _check_layout(geometry, launch)
     pages = page_rules(geometry, launch, rules)
     drafts = _draft_layers(geometry, launch)
@@ -69,7 +76,7 @@ def build_pool(geometry: ModelGeometry, launch: Launch) -> VllmPool:
     return VllmPool(
         rules=rules,
         pages=pages,
-        groups=group_layers(caches),
+        groups=packed_groups(caches) if is_compressed(geometry) else group_layers(caches),
         stages=_stages(geometry, launch, last=max((c.layer for c in caches), default=0) + 1),
         length_tokens=_length(geometry, launch),
         in_flight_tokens=concurrent_batches(launch, rules) * default_batched_tokens(launch, rules),

@@ -40,6 +40,8 @@ class ReleaseRules:
     """Windowed layers have their own block tables (hybrid KV cache manager, 0.10), not a full layer's."""
     hybrids_cache_prefixes: bool
     """Prefix caching is on by default for models with recurrent state (pull request 50991, August 2026, 0.28)."""
+    packs_compressed: bool
+    """DeepSeek V4 is grouped by equal blocks and packed side by side; seen to hold from 0.28, earlier not read."""
     large_gpu_doubles_batch: bool
     """Devices of 160 GiB and more take max_num_batched_tokens 16384 by default (pull request 51726, 0.28)."""
 
@@ -66,6 +68,7 @@ def rules_for(version: str) -> ReleaseRules:
         checks_whole_model=(0, 14) <= release < (0, 16),
         groups_by_kind=release >= (0, 10),
         hybrids_cache_prefixes=release >= (0, 28),
+        packs_compressed=release >= (0, 28),
         large_gpu_doubles_batch=release >= (0, 28),
     )
 
