@@ -103,7 +103,7 @@ def test_mla_ignores_head_fields_that_lie(model: Read) -> None:
 
 
 def test_window_is_off_when_the_config_switches_it_off(model: Read) -> None:
-    on = model("Qwen/Qwen2.5-7B-Instruct", use_sliding_window=True, max_window_layers=20)
+    on = model("Qwen/Qwen2.5-7B-Instruct", use_sliding_window=True, max_window_layers=20, sliding_window=4096)
     assert Counter(kinds(on)) == {"full": 20, "sliding": 8}
     assert Counter(kinds(model("Qwen/Qwen2.5-7B-Instruct"))) == {"full": 28}
 
@@ -290,7 +290,7 @@ def test_file_that_is_no_config_is_refused(tmp_path: Path, content: str, words: 
 def test_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="there is no"):
         read_geometry(tmp_path / "nothing.json")
-    with pytest.raises(ModelFileError, match="neither a config.json nor"):
+    with pytest.raises(ModelFileError, match=r"neither a config\.json nor"):
         read_geometry(tmp_path)
 
 
@@ -320,3 +320,21 @@ def test_layers_without_attention_cache_nothing() -> None:
     assert isinstance(attention, GroupedAttention)
     assert attention.kv_heads == 2  # 8 query heads, 4 per group
     assert geometry.layers[1].kinds == (LayerKind.NONE,)
+
+
+def test_window_that_no_request_can_outgrow_hides_nothing() -> None:
+    geometry = read({**PLAIN, "sliding_window": 4096, "max_position_embeddings": 4096})
+    assert kinds(geometry) == ["full"] * 4
+    assert any("hides nothing" in note for note in geometry.notes)
+
+
+def test_pattern_of_the_configuration_class_is_used_when_none_is_listed() -> None:
+    geometry = read({**PLAIN, "model_type": "cwm", "sliding_window": 8192, "max_position_embeddings": 131_072})
+    assert kinds(geometry) == ["full", "sliding", "sliding", "sliding"]
+    assert any("as transformers has it" in note for note in geometry.notes)
+
+
+def test_list_is_asked_for_when_the_configuration_class_has_no_regular_pattern() -> None:
+    with pytest.raises(GeometryError) as refusal:
+        read({**PLAIN, "model_type": "mimo_v2_flash", "sliding_window": 128})
+    assert refusal.value.missing == ("layer_types",)

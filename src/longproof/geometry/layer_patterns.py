@@ -5,6 +5,8 @@ Sources: the configuration classes of transformers 5.19 and vLLM 0.32, named bes
 
 from __future__ import annotations
 
+from typing import cast
+
 from longproof.errors import GeometryError
 from longproof.geometry.config_fields import ConfigFields, names
 from longproof.geometry.described_patterns import described
@@ -26,7 +28,7 @@ _EVERY = {
 def layer_slots(fields: ConfigFields, layers: int) -> tuple[Slot, ...]:
     """One slot per layer. Raises GeometryError when a list has another length or an unknown word."""
     slots = _nemotron(fields) or _listed(fields, layers) or _indexed(fields, layers) or _repeated(fields, layers)
-    slots = slots or _uniform(fields, layers)
+    slots = slots or _assumed(fields, layers) or _uniform(fields, layers)
     if len(slots) != layers and not fields.missing:
         raise GeometryError(
             f"{fields.name} has {layers} layers and describes the kind of {len(slots)}",
@@ -146,17 +148,34 @@ def _sliding_pattern(fields: ConfigFields, layers: int) -> tuple[Slot, ...] | No
     return tuple(slots)
 
 
+def _assumed(fields: ConfigFields, layers: int) -> tuple[Slot, ...] | None:
+    """The kinds that the configuration class of transformers chooses where the config lists none."""
+    period = fields.defaults.get("layer_types_period")
+    if not isinstance(period, list) or fields.value("use_sliding_window") is not None:
+        return None
+    kinds = names(cast("list[object]", period))
+    if not kinds:
+        fields.lacks("layer_types")
+        return None
+    if any(kind not in WORDS for kind in kinds) or {WORDS[kind] for kind in kinds} == {Role.ATTEND}:
+        return None
+    fields.note(f"layer_types is not stated: {', '.join(kinds)} in turn, as transformers has it")
+    return tuple(Slot(WORDS[kinds[index % len(kinds)]]) for index in range(layers))
+
+
 def _uniform(fields: ConfigFields, layers: int) -> tuple[Slot, ...]:
     """All layers alike; a `sliding_window` alone holds for all of them, unless switched off (Qwen2, Qwen3)."""
     window = fields.stated_whole("sliding_window")
-    first = 0
-    if fields.value("use_sliding_window") is not None:
-        if not fields.flag("use_sliding_window"):
-            window = None
-        first = fields.whole("max_window_layers") or 0
+    if fields.value("use_sliding_window") is not None and not fields.flag("use_sliding_window"):
+        window = None
+    limit = fields.whole("max_position_embeddings")
+    if window is not None and limit is not None and window >= limit:
+        fields.note(f"sliding_window {window} is no shorter than the model's limit of {limit}: it hides nothing")
+        window = None
+    first = fields.whole("max_window_layers") or 0
     if window is None:
         return tuple(Slot(_only_role(fields)) for _ in range(layers))
-    if fields.value("use_sliding_window") is None:
+    if not first:
         fields.note(f"sliding_window {window} is stated without a pattern: every layer slides")
     return tuple(Slot(Role.SLIDE if i >= first else Role.ATTEND) for i in range(layers))
 

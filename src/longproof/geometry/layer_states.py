@@ -31,6 +31,8 @@ def state_of(fields: ConfigFields) -> RecurrentState:
         return _mamba1(fields)
     if _mamba2_heads(fields) or fields.model_type == "mamba2":
         return _mamba2(fields)
+    if fields.stated("mamba_d_state") is not None:  # Mamba1 has no heads
+        return _mamba1(fields)
     if fields.stated("attn_type_list") is not None or fields.model_type.startswith(("minimax", "bailing")):
         return _lightning(fields)
     fields.lacks("the sizes of the recurrent state (linear_num_value_heads …, mamba_n_heads … or mamba_d_state …)")
