@@ -20,17 +20,19 @@ from longproof.errors import UsageError
 from longproof.hardware.device import Device
 from longproof.plan.capacity import Layout
 from longproof.plan.perf_estimate import Part, Precision, Rates, TimeEstimate, known, peak_flops, rates_of
-from longproof.plan.perf_links import all_reduce_latency
+from longproof.plan.perf_links import small_all_reduce_seconds, small_gather_seconds
 from longproof.plan.perf_work import AttentionWork, ModelWork
 
-DCP_MERGE_SECONDS, DCP_DOUBLING_SECONDS = 12e-6, 9.3e-6
-"""Per layer: once, and for each doubling of DCP. GLM-5.1 on 8 cards: 59.0, 53.7, 52.2, 49.7 tok/s for 1, 2, 4, 8."""
+DCP_MERGE_SECONDS, DCP_DOUBLING_SECONDS = 7e-6, 7.3e-6
+"""Per layer beside the exchanged bytes: once, and for each doubling of DCP. GLM-5.1 on 8 cards decodes 59.0, 53.7,
+52.2, 49.7 tok/s with DCP 1, 2, 4, 8 alone, 429, 376, -, 278 with 16 sequences."""
+_ACTIVATION_BYTES = 2
 RING_DECODE_SECONDS, RING_DECODE_HOP_SECONDS = 93e-6, 33e-6
 """Per layer of context-parallel decode: All2All and padding once, one hop per further rank (arXiv:2411.01783, Tables 7
 and 8)."""
 NARROW_READ_FACTOR, NARROW_LAYER_SECONDS = 0.92, 4.4e-6
-"""fp8 caches are read at this share of the bf16 rate, and cost this much more per layer (Llama-3.1-8B: H100 6.44 to 6.58
-ms, 4.37e-5 to 2.37e-5 ms per token; B200 1.80e-5 to 9.72e-6)."""
+"""fp8 caches are read at this share of the bf16 rate, and cost this much more per layer (Llama-3.1-8B: 6.44 to 6.58 ms
+and 4.37e-5 to 2.37e-5 ms per token on H100, 1.80e-5 to 9.72e-6 on B200)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +70,8 @@ def decode_time(
         Part(name="overhead", seconds=_overhead(work, rates, narrow_cache=narrow_cache)),
         Part(name="weights", seconds=_weights(work, device, batch, layout, precision, rates, bandwidth)),
         Part(name="cache", seconds=cache),
-        Part(name="all-reduce", seconds=_latency(work, device, layout, rates)),
-        Part(name="context-parallel", seconds=_context_parallel(work, layout)),
+        Part(name="all-reduce", seconds=_all_reduce(work, device, batch, layout, rates)),
+        Part(name="context-parallel", seconds=_context_parallel(work, device, batch, layout)),
     )
     return TimeEstimate(
         parts=tuple(part for part in parts if part.seconds > 0), band=rates.decode_band, notes=rates.notes
@@ -130,17 +132,24 @@ def _weights(
     return max(reading, computing)
 
 
-def _latency(work: ModelWork, device: Device, layout: Layout, rates: Rates) -> float:
+def _all_reduce(work: ModelWork, device: Device, batch: Batch, layout: Layout, rates: Rates) -> float:
     if rates.layer_seconds == 0:
         return 0.0  # the roofline counts no latency
-    return 2 * len(work.layers) * all_reduce_latency(device, layout.tp)
+    data = math.ceil(batch.sequences / layout.dp) * batch.tokens_each * work.hidden_size * _ACTIVATION_BYTES
+    return 2 * len(work.layers) * small_all_reduce_seconds(device, layout.tp, data)
 
 
-def _context_parallel(work: ModelWork, layout: Layout) -> float:
-    growing = sum(1 for layer in work.layers if layer.attention is not None and layer.attention.grows)
+def _context_parallel(work: ModelWork, device: Device, batch: Batch, layout: Layout) -> float:
+    tokens = math.ceil(batch.sequences / layout.dp) * batch.tokens_each
     seconds = 0.0
-    if layout.dcp > 1:
-        seconds += growing * (DCP_MERGE_SECONDS + DCP_DOUBLING_SECONDS * math.log2(layout.dcp))
-    if layout.pcp > 1:
-        seconds += growing * (RING_DECODE_SECONDS + RING_DECODE_HOP_SECONDS * (layout.pcp - 1))
+    for layer in work.layers:
+        a = layer.attention
+        if a is None or not a.grows:
+            continue
+        if layout.dcp > 1:
+            exchanged = tokens * a.query_heads * a.merged_dim * _ACTIVATION_BYTES
+            seconds += DCP_MERGE_SECONDS + DCP_DOUBLING_SECONDS * math.log2(layout.dcp)
+            seconds += small_gather_seconds(device, layout.dcp, exchanged)
+        if layout.pcp > 1:
+            seconds += RING_DECODE_SECONDS + RING_DECODE_HOP_SECONDS * (layout.pcp - 1)
     return seconds

@@ -66,7 +66,7 @@ class Rates:
     decode: float
     decode_band: float
     layer_seconds: float = 54e-6
-    expert_layer_seconds: float = 58e-6
+    expert_layer_seconds: float = 38e-6
     notes: tuple[str, ...] = ()
 
 

@@ -20,7 +20,14 @@ from longproof.hardware.device import Device
 from longproof.plan.capacity import Layout
 from longproof.plan.perf_estimate import Part, Precision, Rates, TimeEstimate, known, peak_flops, rates_of
 from longproof.plan.perf_links import all_reduce_seconds, all_to_all_seconds
-from longproof.plan.perf_ring import RING_LAYER_SECONDS, RING_STEP_SECONDS, RingHeads, RingPass, ring_step
+from longproof.plan.perf_ring import (
+    CACHED_TOKEN_SECONDS,
+    RING_LAYER_SECONDS,
+    RING_STEP_SECONDS,
+    RingHeads,
+    RingPass,
+    ring_step,
+)
 from longproof.plan.perf_work import AttentionWork, ModelWork
 
 ACTIVATION_BYTES = 2
@@ -134,6 +141,8 @@ def _ring(
     for layer in work.layers:
         seconds += RING_LAYER_SECONDS + RING_STEP_SECONDS * (layout.pcp - 1)
         if layer.attention is not None and layer.attention.grows:
+            if prompt.cached_tokens:
+                seconds += CACHED_TOKEN_SECONDS * (prompt.new_tokens + prompt.cached_tokens) / layout.pcp
             seconds += ring_step(
                 device,
                 ring_heads(layer.attention),

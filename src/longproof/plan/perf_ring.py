@@ -26,6 +26,11 @@ RING_LAYER_SECONDS, RING_STEP_SECONDS = 1.0e-3, 0.6e-3
 Llama-3.1-405B at 8k to 128k)."""
 
 
+CACHED_TOKEN_SECONDS = 75e-9
+"""Prefill time per layer for each token in cache on a rank, when a prefix is already there: Table 4 is this much slower
+than the same arithmetic without one, whatever the number of new tokens. Fitted, unexplained."""
+
+
 class RingPass(StrEnum):
     """What travels around the ring."""
 

@@ -21,6 +21,8 @@ class AttentionWork:
     latent serves all heads, so tensor parallelism repeats it instead of splitting it. `window`: at most so many keys
     per token. `stride`: one cache entry per so many tokens beyond the window (DeepSeek V4). `top_k`: at most so many
     keys, picked by an indexer that looks at all of them: `index_dim` multiply-adds per pair and `index_bytes` per key.
+    `merged_dim`: elements per head that ranks exchange for one token when its cache is split by tokens (query and
+    partial output; of latents the absorbed ones).
     """
 
     query_heads: int
@@ -34,6 +36,7 @@ class AttentionWork:
     top_k: int | None = None
     index_dim: int = 0
     index_bytes: float = 0.0
+    merged_dim: int = 0
 
     @property
     def grows(self) -> bool:
