@@ -89,10 +89,13 @@ def spec(page: int, *, block: int = 16, window: int = 8) -> CacheSpec:
     )
 
 
-def test_buckets_stay_whole_when_none_mixes_page_sizes() -> None:
-    caches = [LayerCache(layer=i, spec=spec(100, window=8 if i % 3 else 16)) for i in range(9)]
+def test_windows_are_split_to_what_a_block_holds_when_no_bucket_mixes_page_sizes() -> None:
+    # 4 entries of 100 bytes make a block of 400; windows of 150 bytes then go two to a group: 5 layers, 3 groups
+    entries = CacheSpec(kind=CacheKind.MLA, shape=(), block_tokens=256, content_bytes=100, page_bytes=100)
+    caches = [LayerCache(layer=i, spec=entries) for i in range(4)]
+    caches += [LayerCache(layer=i, spec=spec(150)) for i in range(4, 9)]
 
-    assert [len(group.members) for group in packed_groups(caches)] == [3, 6]
+    assert [len(group.members) for group in packed_groups(caches)] == [4, 2, 2, 1]
 
 
 def test_a_larger_bucket_is_split_when_another_repeats_a_pattern() -> None:

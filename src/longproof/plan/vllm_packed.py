@@ -14,24 +14,56 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from longproof.errors import UsageError
 from longproof.plan.vllm_groups import CacheGroup, same_blocks
-from longproof.plan.vllm_specs import LayerCache
+from longproof.plan.vllm_specs import CacheKind, LayerCache
 
 
 def packed_groups(caches: Sequence[LayerCache]) -> tuple[CacheGroup, ...]:
-    """The groups of a model whose cache is laid out block by block."""
+    """The groups of a model laid out block by block. Raises UsageError for a mixture vLLM cannot pack."""
     buckets = _buckets(caches)
     repeats = _repeats_per_group(buckets)
+    counts = [_group_count(bucket, repeats) for bucket in buckets]
+    anchor = max(
+        (
+            _widest_bytes(bucket, len(bucket) if _is_state(bucket, repeats) else count)
+            for bucket, count in zip(buckets, counts, strict=True)
+        ),
+        default=0,
+    )
     groups: list[CacheGroup] = []
-    for bucket in buckets:
-        count = _group_count(bucket, repeats)
-        patterns = list(zip(*_by_page(bucket).values(), strict=True)) if count > 1 else []
-        for i in range(count):
-            members = (
-                tuple(cache for pattern in patterns[i::count] for cache in pattern) if count > 1 else tuple(bucket)
-            )
-            groups.append(CacheGroup(spec=members[0].spec, members=members))
+    for bucket, count in zip(buckets, counts, strict=True):
+        split = count
+        if _is_state(bucket, repeats):
+            # Never more states in a group than a block holds anyway.
+            held = max(anchor // bucket[0].spec.page_bytes, 1)
+            split = max(count, -(-len(bucket) // held))
+        groups += _split(bucket, split)
     return tuple(groups)
+
+
+def _split(bucket: list[LayerCache], count: int) -> list[CacheGroup]:
+    if count == 1:
+        return [CacheGroup(spec=bucket[0].spec, members=tuple(bucket))]
+    if not _balanced(bucket):
+        raise UsageError(
+            "vLLM cannot split a bucket whose page sizes have different numbers of layers",
+            advice="start the server and read its KV cache lines",
+        )
+    patterns = list(zip(*_by_page(bucket).values(), strict=True))
+    members = [tuple(cache for pattern in patterns[i::count] for cache in pattern) for i in range(count)]
+    return [CacheGroup(spec=group[0].spec, members=group) for group in members]
+
+
+def _is_state(bucket: Sequence[LayerCache], repeats: int | None) -> bool:
+    """A bucket that may be split down to one layer a group: states, and windows where no pattern fixes the split."""
+    kind = bucket[0].spec.kind
+    return kind is CacheKind.STATE or (repeats is None and kind is CacheKind.SLIDING)
+
+
+def _widest_bytes(bucket: Sequence[LayerCache], count: int) -> int:
+    """Page bytes of the largest of the `count` groups a bucket splits into."""
+    return sum(-(-len(layers) // count) * page for page, layers in _by_page(bucket).items())
 
 
 def _buckets(caches: Sequence[LayerCache]) -> list[list[LayerCache]]:
