@@ -30,7 +30,8 @@ class Speculative:
 
 @dataclass(frozen=True)
 class Case:
-    """One report. `raw` keeps the fields only one engine's judge reads."""
+    """One report. `config_model` is the model whose dimensions `model` has, "" when it has a config of its own. `raw`
+    keeps the fields only one engine's judge reads."""
 
     id: str
     engine: str
@@ -38,6 +39,7 @@ class Case:
     kind: str
     architecture: str
     model: str
+    config_model: str
     observed: Mapping[str, object]
     notes: str
     layout: Layout
@@ -77,7 +79,8 @@ def _case(raw: Mapping[str, object]) -> Case:
         version=_text(raw.get("engine_version")),
         kind=_text(raw.get("test_class")),
         architecture=_text(raw.get("arch")) or "unknown",
-        model=_text(raw.get("config_model")) or _text(raw.get("model")),
+        model=_text(raw.get("model")),
+        config_model=_text(raw.get("config_model")),
         observed=_mapping(raw.get("observed")),
         notes=_text(raw.get("notes")),
         layout=_layout(raw),
@@ -113,7 +116,7 @@ def _speculative(words: str) -> Speculative | None:
     """``mtp n=3``, ``eagle3 draft``, ``MTP assistant drafter (shares KV ...)`` → method, tokens, whether it has KV."""
     if not words:
         return None
-    tokens = re.search(r"n ?= ?(\d+)", words)
+    tokens = re.search(r"(?:\bn|n_spec|tokens|\bk) ?= ?(\d+)", words)
     return Speculative(
         method=_first_word(words).lower(),
         tokens=int(tokens[1]) if tokens else None,

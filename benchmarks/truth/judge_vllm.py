@@ -77,20 +77,20 @@ def _need_problem(trial: Trial) -> str | None:
         return None
     needed = case.number("needed_kv_gib")
     low, high = _bytes(case) or (0, 0)
-    plan = trial.plan(high)
-    computed = _needed_bytes(trial, plan) / GIB
+    poor, rich = trial.plan(low), trial.plan(high)
+    computed = _needed_bytes(trial, poor) / GIB
     if needed is not None and abs(computed - needed) > _ROUNDING:
         return f"needs {computed:.2f} GiB, reported {needed}"
-    if high and plan.refusal is None:
+    if high and poor.refusal is None:
         return "would start, the report was refused"
     longest = case.count("estimated_max_model_len")
     if longest is None or not high:
         return None
-    refusals = (trial.plan(size).refusal for size in (low, high))
-    lengths = [refusal.longest_request_tokens for refusal in refusals if refusal is not None]
-    if not min(lengths) <= longest <= max(lengths):
-        return f"longest request {min(lengths)} to {max(lengths)}, reported {longest}"
-    return None
+    least, most = (
+        trial.pool.length_tokens if plan.refusal is None else plan.refusal.longest_request_tokens
+        for plan in (poor, rich)
+    )
+    return None if least <= longest <= most else f"longest request {least} to {most}, reported {longest}"
 
 
 def _needed_bytes(trial: Trial, plan: Capacity) -> int:

@@ -28,10 +28,14 @@ def judge(case: Case, models: KnownModels) -> Verdict:
     if rules is None:
         return Verdict(Outcome.UNKNOWN, "", "", why=f"no rules for {case.engine}")
     try:
-        geometry = models.geometry(case.model)
+        geometry = models.geometry(case.config_model or case.model) or models.geometry(case.model)
     except UserError as error:
         return Verdict(Outcome.UNKNOWN, "", "", why=str(error))
     if geometry is None:
-        why = f"the model file does not list {case.model}"
+        why = f"the model file does not list {case.config_model or case.model}"
         return judge_unlisted(case) or Verdict(Outcome.UNKNOWN, "", "", why=why)
-    return rules(case, geometry)
+    try:
+        return rules(case, geometry)
+    except Exception as bug:
+        # One odd report must not hide the verdicts on all others; it counts against us.
+        return Verdict(Outcome.DISAGREES, "nothing", "", why=f"our bug: {type(bug).__name__}: {bug}")
