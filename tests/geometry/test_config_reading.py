@@ -123,6 +123,10 @@ def test_default_window_of_mistral_is_not_assumed() -> None:
     [
         ({"sliding_window_pattern": "every 4th full"}, "sssf"),
         ({"sliding_window_pattern": "alternating"}, "sfsf"),
+        ({"sliding_window_pattern": "alternating: even layers full, odd sliding"}, "fsfs"),
+        ({"sliding_window_pattern": "all sliding"}, "ssss"),
+        ({"layer_types": "3 sliding_attention and 1 full_attention"}, "sssf"),
+        ({"layer_types": "full at layers 0,3 (0-based); the other 2 sliding"}, "fssf"),
         ({"sliding_window_pattern": "3 sliding : 1 full"}, "sssf"),
         ({"layer_types": "2 full, 2 sliding"}, "sfsf"),
         ({"sliding_window_pattern": 2}, "sfsf"),

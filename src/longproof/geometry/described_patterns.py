@@ -12,16 +12,19 @@ from longproof.errors import GeometryError
 from longproof.geometry.config_fields import ConfigFields
 from longproof.geometry.slots import WORDS, Role, Slot
 
-_EVERY = re.compile(r"every (\d+)(?:st|nd|rd|th) (?:layer )?(\w+)")
-_RATIO = re.compile(r"(\d+) ([a-z_]+) ?: ?(\d+) ([a-z_]+)")
-_COUNTS = re.compile(r"(\d+) ([a-z_]+), (\d+) ([a-z_]+)")
-_AT = re.compile(r"(\w+)(?: \w+)? at layers ([\d, ]*\d) \(1-based\); the other \d+ (\w+)")
+_EVERY = re.compile(r"every (\d+)(?:st|nd|rd|th) (?:layer )?(?:is )?(\w+)")
+_RATIO = re.compile(r"(\d+) ([a-z_]+) ?(?::|to|then) ?(\d+) ([a-z_]+)")
+_COUNTS = re.compile(r"(\d+) (?:x )?([a-z_]+)(?: layers)?(?:,| and| \+|;) (\d+) (?:x )?([a-z_]+)")
+_AT = re.compile(r"(\w+)(?: \w+)? at layers ([\d, ]*\d) \((0|1)-based\)[;,]? the other (?:\d+ )?(\w+)")
+_ALL = re.compile(r"^all (?:layers )?(\w+)")
+_ALTERNATING = re.compile(r"alternating|(even|odd) (?:layers )?(\w+)")
 
 
 def described(text: str, layers: int, fields: ConfigFields) -> tuple[Slot, ...]:
     """The slots a sentence describes. Raises GeometryError: not understood, or its counts do not add up."""
     words = text.lower()
     roles = _every(words, layers, fields) or _at(words, layers) or _ratio(words, layers) or _counts(words, layers)
+    roles = roles or _all(words, layers)
     if roles is None:
         raise GeometryError(
             f"{fields.name}: the layer pattern '{text}' is not understood",
@@ -34,12 +37,11 @@ def described(text: str, layers: int, fields: ConfigFields) -> tuple[Slot, ...]:
 
 def _every(words: str, layers: int, fields: ConfigFields) -> list[Role] | None:
     found = _EVERY.search(words)
-    if found is None and words.startswith("alternating"):
-        every, role = 2, Role.ATTEND
-    elif found is not None and found.group(2) in WORDS:
-        every, role = int(found.group(1)), WORDS[found.group(2)]
-    else:
+    if found is None and _ALTERNATING.search(words):
+        return _alternating(words, layers)
+    if found is None or found.group(2) not in WORDS:
         return None
+    every, role = int(found.group(1)), WORDS[found.group(2)]
     counts = _COUNTS.search(words)
     other = Role.SLIDE if counts is None else WORDS.get(counts.group(4), Role.SLIDE)
     roles = [other if (i + 1) % every else role for i in range(layers)]
@@ -54,10 +56,27 @@ def _every(words: str, layers: int, fields: ConfigFields) -> list[Role] | None:
 
 def _at(words: str, layers: int) -> list[Role] | None:
     found = _AT.search(words)
-    if found is None or found.group(1) not in WORDS or found.group(3) not in WORDS:
+    if found is None or found.group(1) not in WORDS or found.group(4) not in WORDS:
         return None
-    chosen = {int(number) for number in found.group(2).split(",")}
-    return [WORDS[found.group(1)] if i + 1 in chosen else WORDS[found.group(3)] for i in range(layers)]
+    base = int(found.group(3))
+    chosen = {int(number) - base for number in found.group(2).split(",")}
+    return [WORDS[found.group(1)] if i in chosen else WORDS[found.group(4)] for i in range(layers)]
+
+
+def _all(words: str, layers: int) -> list[Role] | None:
+    found = _ALL.search(words)
+    return None if found is None or found.group(1) not in WORDS else [WORDS[found.group(1)]] * layers
+
+
+def _alternating(words: str, layers: int) -> list[Role]:
+    """Even layers slide and odd ones are full (Gemma 2), unless the sentence says which is which."""
+    even = Role.SLIDE
+    for parity, word in re.findall(r"(even|odd) (?:layers )?(\w+)", words):
+        if word in WORDS:
+            full = WORDS[word] is Role.ATTEND
+            even = Role.ATTEND if full == (parity == "even") else Role.SLIDE
+    odd = Role.SLIDE if even is Role.ATTEND else Role.ATTEND
+    return [odd if i % 2 else even for i in range(layers)]
 
 
 def _ratio(words: str, layers: int) -> list[Role] | None:
@@ -73,7 +92,10 @@ def _counts(words: str, layers: int) -> list[Role] | None:
     if found is None or found.group(2) not in WORDS or found.group(4) not in WORDS:
         return None
     first, second = int(found.group(1)), int(found.group(3))
-    if first + second != layers or not first:
+    if first + second != layers:
         return None
+    one, other = WORDS[found.group(2)], WORDS[found.group(4)]
+    if first > second:  # the rarer kind is the one that is spread
+        first, one, other = second, other, one
     chosen = {(number + 1) * layers // first - 1 for number in range(first)}
-    return [WORDS[found.group(2)] if i in chosen else WORDS[found.group(4)] for i in range(layers)]
+    return [one if i in chosen else other for i in range(layers)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from longproof.geometry.config_fields import ConfigFields
-from longproof.geometry.kinds import Attention, CrossAttention, RecurrentState
+from longproof.geometry.kinds import Attention, CrossAttention, GroupedAttention, RecurrentState
 from longproof.geometry.layer_attention import (
     attention_of,
     compressed_of,
@@ -96,5 +96,15 @@ def _sharing(fields: ConfigFields, layers: tuple[Layer, ...], slots: tuple[Slot,
             source = index - index % factor
         elif index >= own > 0:
             source = max((i for i in range(own) if slots[i].role is slots[index].role), default=None)
-        result.append(layer if source is None else replace(layer, kv_source=source))
+        result.append(layer if source is None else _reading(layer, source))
     return tuple(result)
+
+
+def _reading(layer: Layer, source: int) -> Layer:
+    """A layer that reads another's cache has no K and V projections (nor the norm of K) of its own."""
+    weights = layer.weights
+    if weights is not None:
+        weights = replace(weights, attention=weights.attention - weights.kv_projection, kv_projection=0)
+        if isinstance(layer.attention, GroupedAttention):
+            weights = replace(weights, replicated=weights.replicated - layer.attention.k_dim)
+    return replace(layer, kv_source=source, weights=weights)

@@ -58,7 +58,10 @@ def _full(fields: ConfigFields, index: int) -> GroupedAttention:
     heads, kv_heads, k_dim, v_dim = _numbers(fields, index)
     k_is_v = False
     wide = fields.stated_whole("global_head_dim")
-    if wide is None and fields.model_type == "gemma4_text" and "global_head_dim" not in fields.values:
+    if fields.stated("per_layer_config") is not None:  # transformers 5 writes the full layers' numbers there
+        wide = None
+        k_is_v = fields.flag("attention_k_eq_v")
+    elif wide is None and fields.model_type == "gemma4_text" and "global_head_dim" not in fields.values:
         wide = 512
     if wide:
         k_is_v = fields.flag("attention_k_eq_v", default=fields.stated_whole("num_global_key_value_heads") is not None)
@@ -142,7 +145,9 @@ def _of_layer(fields: ConfigFields, name: str, index: int) -> int | None:
     """A number that may be a list over layers (OpenELM) or overridden for some (`per_layer_config`)."""
     own = fields.section("per_layer_config")
     if own is not None:
-        layer = own.section(str(index))
+        # keys are written with leading zeros: "05"
+        key = next((key for key in own.values if str(key).isdigit() and int(key) == index), None)
+        layer = None if key is None else own.section(key)
         found = None if layer is None else layer.whole(name)
         if found is not None:
             return found

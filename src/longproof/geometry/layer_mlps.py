@@ -87,6 +87,9 @@ def _dense_size(fields: ConfigFields, index: int) -> int | None:
     size = fields.whole("intermediate_size")
     if size and fields.model_type == "lfm2" and fields.flag("block_auto_adjust_ff_dim", default=True):
         return _adjusted(fields, size)
+    if size and fields.flag("use_double_wide_mlp"):  # Gemma 4: layers that share a cache are twice as wide
+        layers, shared = fields.whole("num_hidden_layers") or 0, fields.whole("num_kv_shared_layers") or 0
+        size *= 2 if index >= layers - shared else 1
     hidden = fields.whole("hidden_size")
     if size is None and hidden and fields.model_type in _TWO_MATRICES:
         return 4 * hidden  # GPT-2's n_inner null, Falcon's ffn_hidden_size
