@@ -39,13 +39,19 @@ class Arrangement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutSpace:
-    """Which layouts a search looks at. `sizes`: of every axis; powers of two and the like.
+    """Which layouts a search looks at. `sizes` of every axis; () = powers of two and the divisors of the device count.
 
-    `pools`: whether to try a prefill pool beside a decode pool. The most of an axis is bounded by the devices anyway.
+    `pools`: whether to try a prefill pool beside a decode pool.
     """
 
-    sizes: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+    sizes: tuple[int, ...] = ()
     pools: bool = True
+
+    def sizes_on(self, devices: int) -> tuple[int, ...]:
+        """The sizes that `devices` allow, smallest first."""
+        doubled = {1 << n for n in range(devices.bit_length())}
+        asked = set(self.sizes) or doubled | {n for n in range(1, devices + 1) if devices % n == 0}
+        return tuple(sorted(size for size in asked if 1 <= size <= devices)) or (1,)
 
 
 def check_layout(
@@ -60,8 +66,8 @@ def check_layout(
 ) -> tuple[Broken, ...]:
     """The rules `layout` breaks, all of them; () when the engine runs it.
 
-    `devices`: those at hand, None = enough. `platform`: what the engine runs on. `traits`: of `geometry`, when asked often. Raises UsageError for a size
-    below one.
+    `devices`: those at hand, None = enough. `platform`: what the engine runs on. `traits`: of `geometry`,
+    when asked often. Raises UsageError for a size below one.
     """
     sizes = (layout.tp, layout.pp, layout.dp, layout.ep, layout.dcp, layout.pcp)
     if min(sizes) < 1:
@@ -140,7 +146,7 @@ def possible_layouts(
         raise UsageError(f"{devices} devices", advice="give at least one device")
     traits = traits_of(geometry)
     space = space or LayoutSpace()
-    sizes = tuple(size for size in space.sizes if size <= devices) or (1,)
+    sizes = space.sizes_on(devices)
     found = [
         layout
         for layout in _candidates(traits, engine, sizes, devices)
@@ -174,7 +180,8 @@ def _vllm_candidates(traits: ModelTraits, sizes: tuple[int, ...], devices: int) 
             if tp * pp * dp * pcp > devices:
                 continue
             group = tp * dp * pcp
-            experts = {1, group} if traits.experts else {1}
+            # Data-parallel and prefill-CP ranks share the experts of a mixture anyway; they do it by EP here.
+            experts = {1} if not traits.experts else {group} if dp * pcp > 1 else {1, group}
             shards = {1, pcp, tp * pcp} if pcp > 1 else {size for size in sizes if tp % size == 0}
             for dcp, ep in product(sorted(shards), sorted(experts)):
                 yield Layout(tp=tp, pp=pp, dp=dp, ep=ep, dcp=dcp, pcp=pcp)
