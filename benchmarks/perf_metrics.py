@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from perf_rows import CannotDo, Row, chunk_tokens, device, geometry, kv_dtype, layout, narrow, precision, work
+from perf_rows import CannotDo, Row, chunk_tokens, device, geometry, kv_dtype, layout, narrow, precision, seconds, work
 
 from longproof.geometry.dtypes import KvDtype, latent_bytes
 from longproof.geometry.kinds import LatentAttention
@@ -36,10 +36,11 @@ from longproof.plan.perf_work import ModelWork
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """`group` it is summed under, and the prediction in the row's unit."""
+    """`group` it is summed under, the prediction in the row's unit, and the estimate behind it where there is one."""
 
     group: str
     predict: Callable[[Row], float]
+    estimate: Callable[[Row], TimeEstimate] | None = None
 
 
 def in_unit(row: Row, seconds: float) -> float:
@@ -57,10 +58,20 @@ def prefill(row: Row, *, of_layout: Layout | None = None) -> TimeEstimate:
     cached = row.cached or 0
     if row.context is None or row.context <= cached:
         raise CannotDo("the row does not say how many tokens are new")
+    rates = None
+    if row.kind == "formula":  # a worked example: every peak reached, or the share it names
+        share = re.search(r"(\d+) ?% (?:MFU|of peak)", row.notes)
+        rates = replace(IDEAL, prefill=int(share.group(1)) / 100) if share else IDEAL
     forced = next((p for p in RingPass if p.value.lower() in row.layout.lower()), None)
     prompt = Prompt(new_tokens=row.context - cached, cached_tokens=cached, chunk_tokens=chunk_tokens(row))
     return prefill_time(
-        work(row), device(row), prompt, layout=of_layout or layout(row), precision=precision(row), ring=forced
+        work(row),
+        device(row),
+        prompt,
+        layout=of_layout or layout(row),
+        precision=precision(row),
+        ring=forced,
+        rates=rates,
     )
 
 
@@ -108,6 +119,18 @@ def step(row: Row, *, context: float | None = None, rates: Rates | None = None) 
         work(row), device(row), batch, layout=layout(row), precision=precision(row), rates=rates,
         narrow_cache=narrow(row) and rates is None,
     )  # fmt: skip
+
+
+def possible_step(row: Row) -> TimeEstimate:
+    """One decode step, unless the published one is faster than the bytes can be read."""
+    bound = step(row, rates=IDEAL)
+    per_token = {"tok/s": lambda: (row.batch or 1) / row.value}.get(row.unit, lambda: seconds(row))()
+    if per_token < bound.seconds:
+        raise CannotDo(
+            "published below the roofline of distinct contexts in the cache dtype the row gives: it lacks a fact "
+            "(a narrower cache, or contexts that share blocks)"
+        )
+    return step(row)
 
 
 def slope(row: Row) -> float:
@@ -268,20 +291,32 @@ def server_ratio(row: Row) -> float:
 
 METRICS: dict[str, Metric] = {
     **{
-        name: Metric(group="prefill", predict=lambda row: in_unit(row, prefill(row).seconds))
+        name: Metric(group="prefill", predict=lambda row: in_unit(row, prefill(row).seconds), estimate=prefill)
         for name in ("prefill_latency", "ttft")
     },
-    "prefill_rate": Metric(group="prefill", predict=lambda row: (row.context or 0) / prefill(row).seconds),
+    "prefill_rate": Metric(
+        group="prefill", predict=lambda row: (row.context or 0) / prefill(row).seconds, estimate=prefill
+    ),
     "achieved_flops_per_gpu": Metric(group="prefill ratios", predict=achieved_flops),
     "mfu": Metric(group="prefill ratios", predict=share_of_peak),
     "prefill_speedup_vs_tp8": Metric(group="prefill ratios", predict=speedup),
     "strong_scaling_efficiency": Metric(group="prefill ratios", predict=strong_scaling),
-    "tpot": Metric(group="decode", predict=lambda row: in_unit(row, step(row).seconds)),
-    "decode_rate": Metric(group="decode", predict=lambda row: (row.batch or 1) / step(row).seconds),
-    "aggregate_decode_rate": Metric(group="decode", predict=lambda row: (row.batch or 1) / step(row).seconds),
-    "itl_slope_per_cached_token": Metric(group="decode", predict=slope),
-    "itl_intercept": Metric(group="decode", predict=lambda row: in_unit(row, step(row, context=0).seconds)),
-    "itl_median": Metric(group="decode", predict=lambda row: in_unit(row, step(row).seconds)),
+    "tpot": Metric(
+        group="decode", predict=lambda row: in_unit(row, possible_step(row).seconds), estimate=possible_step
+    ),
+    "decode_rate": Metric(
+        group="decode", predict=lambda row: (row.batch or 1) / possible_step(row).seconds, estimate=possible_step
+    ),
+    "aggregate_decode_rate": Metric(
+        group="decode", predict=lambda row: (row.batch or 1) / possible_step(row).seconds, estimate=possible_step
+    ),
+    "itl_slope_per_cached_token": Metric(group="decode", predict=slope, estimate=step),
+    "itl_intercept": Metric(
+        group="decode", predict=lambda row: in_unit(row, step(row, context=0).seconds), estimate=step
+    ),
+    "itl_median": Metric(
+        group="decode", predict=lambda row: in_unit(row, possible_step(row).seconds), estimate=possible_step
+    ),
     "fp8_kv_break_even_context": Metric(group="decode ratios", predict=break_even),
     "sendrecv_passkv": Metric(group="ring", predict=lambda row: ring(row, "send", RingPass.KV)),
     "sendrecv_passq": Metric(group="ring", predict=lambda row: ring(row, "send", RingPass.Q)),

@@ -51,11 +51,19 @@ class Done:
     row: Row
     group: str
     predicted: float
+    band: float | None = None
 
     @property
     def error(self) -> float:
         """Relative, signed."""
         return self.predicted / self.row.value - 1 if self.row.value else math.inf
+
+    @property
+    def inside(self) -> bool:
+        """Whether the published figure lies in the predicted band; a rate is the inverse of a time."""
+        assert self.band is not None
+        off = self.predicted / self.row.value if "/s" in self.row.unit else self.row.value / self.predicted
+        return 1 - self.band <= off <= 1 + self.band
 
     @property
     def agrees(self) -> bool:
@@ -91,7 +99,9 @@ def predict_all(rows: Sequence[Row]) -> tuple[list[Done], list[tuple[Row, str]]]
             left.append((row, "the source's own figure is doubtful (its notes say so)"))
         else:
             try:
-                done.append(Done(row=row, group=metric.group, predicted=metric.predict(row)))
+                group = "formula" if row.kind == "formula" else metric.group
+                band = metric.estimate(row).band if metric.estimate is not None else None
+                done.append(Done(row=row, group=group, predicted=metric.predict(row), band=band))
             except (CannotDo, LongproofError) as reason:
                 left.append((row, str(reason)))
     return done, left
@@ -158,6 +168,9 @@ def print_summary(done: Sequence[Done], rows: int) -> int:
         print(f"  {metric[0]:<16} {metric[1]:<34} n {len(errors):>3}  {_spread(errors)}")
     within = [d for d in done if d.group == "prefill"]
     print(f"  prefill rows within 10 %: {sum(abs(d.error) <= 0.10 for d in within)} of {len(within)}")
+    for group in ("prefill", "decode"):
+        banded = [d for d in done if d.group == group and d.band is not None]
+        print(f"  {group} rows inside their error band: {sum(d.inside for d in banded)} of {len(banded)}")
     formulas = [d for d in done if d.group == "formula"]
     wrong = [d.row.id for d in formulas if not d.agrees]
     print(f"  formula rows that agree: {len(formulas) - len(wrong)} of {len(formulas)} {' '.join(wrong)}".rstrip())

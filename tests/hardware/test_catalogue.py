@@ -85,7 +85,7 @@ def test_bf16_and_fp16_stand_in_for_one_another_when_one_is_missing() -> None:
 def test_memory_is_what_software_sees_when_known() -> None:
     # 46,068 MiB by NVML = 48,305,799,168 B
     assert find_device("l40s").memory_bytes().value == 48_305_799_168  # type: ignore[union-attr]
-    assert find_device("b200").memory_bytes() == find_device("b200").nominal_memory_bytes
+    assert find_device("b300").memory_bytes() == find_device("b300").nominal_memory_bytes
 
 
 def test_a_file_without_a_cited_source_is_our_bug() -> None:

@@ -3,7 +3,7 @@
 A figure in a file is one of
 
     x = { value = 1, source = "key" }           key names a table under [sources] with url and date
-    x = { value = 1, derived = "how" }          computed from other figures
+    x = { value = 1, derived = "how" }          computed; with source = "key" from a figure of that source
     x = { source = "none found" }               nobody's figure was found: Unknown
 """
 
@@ -95,7 +95,8 @@ def parse_device(raw: _Table) -> Device:
 
 def _figure(raw: _Table, sources: _Table) -> Reading[float]:
     if "derived" in raw:
-        return derived(float(raw["value"]), str(raw["derived"]))
+        cited = f"; {_cite(raw['source'], sources)}" if "source" in raw else ""
+        return derived(float(raw["value"]), f"{raw['derived']}{cited}")
     if raw["source"] == NONE_FOUND:
         return Unknown(reason="no source was found")
     return Measured(value=float(raw["value"]), provenance=Provenance.REPORTED, source=_cite(raw["source"], sources))

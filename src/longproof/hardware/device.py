@@ -92,7 +92,11 @@ class Device:
     decode: Reading[Efficiency]
 
     def memory_bytes(self) -> Reading[int]:
-        """What software sees, else the nominal size."""
+        """What software sees, else the nominal size.
+
+        Labels count loosely: HBM parts show about as many GiB as their label has GB (H100 "80 GB" is 79.2 GiB), so the
+        nominal size is on the low side for them.
+        """
         return self.usable_memory_bytes if isinstance(self.usable_memory_bytes, Measured) else self.nominal_memory_bytes
 
     def flops(self, dtype: str) -> Reading[float]:
