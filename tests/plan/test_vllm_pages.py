@@ -9,7 +9,8 @@ import pytest
 from longproof.domain.measure import given
 from longproof.errors import LayoutError, UsageError
 from longproof.geometry.model import ModelGeometry
-from longproof.plan.capacity import Launch, Layout, PlanEngine, Speculation, VllmOptions
+from longproof.plan.capacity import Launch, Layout, PlanEngine, Speculation, VllmOptions, same_budget
+from longproof.plan.vllm_capacity import plan_vllm
 from longproof.plan.vllm_hybrid import largest_state_bytes, page_rules
 from longproof.plan.vllm_pages import layer_specs
 from longproof.plan.vllm_pool import build_pool
@@ -165,3 +166,16 @@ def test_a_layout_is_refused_when_kv_heads_do_not_divide() -> None:
 def test_an_unknown_cache_dtype_is_refused_when_asked_for() -> None:
     with pytest.raises(UsageError, match="fp3"):
         build_pool(models.uniform(2, 8, 128), launch(kv_dtype="fp3"))
+
+
+def test_a_hybrid_is_refused_when_more_requests_are_asked_for_than_it_has_state_blocks() -> None:
+    # 48 states in 3 groups of 16 beside 16 attention layers; a block is 16 x 784 x 4,096 B = 51,380,224 B: 100 blocks
+    budget = same_budget(Layout(), 100 * 51_380_224, "test")
+    plenty, enough = launch(version="0.32.0", max_num_seqs=101), launch(version="0.32.0", max_num_seqs=100)
+    geometry = models.qwen36_27b()
+
+    refused = plan_vllm(geometry, replace(plenty, max_model_len_tokens=8192), budget).refusal
+
+    assert refused is not None
+    assert "lower it to 100" in refused.sentence
+    assert plan_vllm(geometry, replace(enough, max_model_len_tokens=8192), budget).refusal is None

@@ -53,6 +53,7 @@ def launch(**changes: object) -> Launch:
         (launch(device=Device.CPU, layout=Layout(tp=2, pp=2)), "0.32", 8192),  # 2,048 x 4 workers
         (launch(device=Device.TPU, device_name="TPU v5e"), "0.32", 512),
         (launch(max_num_batched_tokens=777), "0.32", 777),
+        (launch(max_num_seqs=2, max_model_len_tokens=512), "0.32", 1024),  # two requests cannot fill more
     ],
 )
 def test_batched_tokens_follow_device_and_usage_when_not_given(given: Launch, version: str, tokens: int) -> None:

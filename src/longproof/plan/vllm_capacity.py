@@ -14,6 +14,7 @@ from longproof.errors import UsageError
 from longproof.geometry.model import ModelGeometry
 from longproof.plan.capacity import (
     Capacity,
+    Device,
     EngineReport,
     Launch,
     PlanEngine,
@@ -23,6 +24,7 @@ from longproof.plan.capacity import (
     RequestNeed,
     StageCapacity,
 )
+from longproof.plan.vllm_defaults import default_num_seqs
 from longproof.plan.vllm_need import group_needs, longest_fitting
 from longproof.plan.vllm_pool import VllmPool, build_pool
 from longproof.plan.vllm_release import LogLine
@@ -66,7 +68,7 @@ def plan_vllm(geometry: ModelGeometry, launch: Launch, budgets: Sequence[RankBud
         concurrency=derived(concurrency, f"{blocks} blocks / {need.blocks} blocks per request"),
         tokens=derived(int(concurrency * pool.length_tokens), f"concurrency x {pool.length_tokens} tokens"),
         longest_request_tokens=longest_request(pool, blocks),
-        refusal=start_refusal(pool, stages),
+        refusal=start_refusal(pool, stages) or _state_refusal(pool, launch, stages[binding]),
         notes=notes,
     )
 
@@ -133,6 +135,23 @@ def start_refusal(pool: VllmPool, stages: Sequence[StageCapacity]) -> Refusal | 
     ]
     found = [refusal for refusal in refusals if refusal is not None]
     return min(found, key=lambda r: r.longest_request_tokens) if found else None
+
+
+def _state_refusal(pool: VllmPool, launch: Launch, binding: StageCapacity) -> Refusal | None:
+    """CUDA graphs of a hybrid want one state block for each of max_num_seqs (config/compilation.py)."""
+    blocks, size = binding.pools[0].units, binding.pools[0].bytes_per_unit
+    sequences = launch.max_num_seqs
+    if sequences is None or sequences <= blocks or launch.device is not Device.CUDA or not pool.pages.state_page_bytes:
+        return None
+    return Refusal(
+        rule="max_num_seqs may not exceed the blocks a hybrid keeps states in (unless eager)",
+        needed_bytes=sequences * size,
+        available_bytes=binding.available_bytes,
+        stage=binding.stage,
+        rank=binding.rank,
+        longest_request_tokens=pool.length_tokens,
+        sentence=f"max_num_seqs {sequences} exceeds the {blocks} blocks for recurrent states: lower it to {blocks}",
+    )
 
 
 def _refusal(pool: VllmPool, stage: StageCapacity, block_bytes: int, *, rule: str) -> Refusal | None:
@@ -216,6 +235,11 @@ def _notes(pool: VllmPool, launch: Launch) -> tuple[str, ...]:
             f"the attention block is {pool.pages.block_tokens} tokens so that a page holds a recurrent state; "
             f"one request keeps {pool.pages.state_blocks} state blocks in each state group"
         )
+        if launch.max_num_seqs is None and launch.device is Device.CUDA:
+            notes.append(
+                f"max_num_seqs is not given: {default_num_seqs(launch)} by default, and vLLM does not start with CUDA "
+                "graphs when it exceeds the blocks"
+            )
     if launch.kv_dtype == "auto":
         notes.append("the KV dtype follows the checkpoint")
     return tuple(notes)

@@ -20,25 +20,42 @@ _FLASHMLA_DEVICES = ("h100", "h200", "h800", "h20", "gh200", "b200", "b300", "gb
 """Devices whose MLA kernels take blocks of 64: FlashMLA on Hopper, FlashInfer and FlashMLA on data-centre Blackwell."""
 
 
+def default_num_seqs(launch: Launch) -> int:
+    """max_num_seqs: the given one, else 1,024 on devices of 70 GiB and more (not A100), 256 on others."""
+    if launch.max_num_seqs is not None:
+        return launch.max_num_seqs
+    if launch.device is Device.CPU:
+        return 128 * (2 if launch.offline else 1) * launch.layout.tp * launch.layout.pp
+    return 1024 if _is_large(launch) else 256
+
+
 def default_batched_tokens(launch: Launch, rules: ReleaseRules) -> int:
-    """max_num_batched_tokens: the given one, else by device memory, device name and usage. The server takes half of
-    what the library takes, except on the largest devices."""
+    """max_num_batched_tokens: the given one, else by device and usage, at most what max_num_seqs requests can fill."""
     if launch.max_num_batched_tokens is not None:
         return launch.max_num_batched_tokens
+    wanted = _wanted_batch(launch, rules)
+    length = launch.max_model_len_tokens
+    return wanted if length is None else min(wanted, default_num_seqs(launch) * length)
+
+
+def _wanted_batch(launch: Launch, rules: ReleaseRules) -> int:
+    # The server takes half of what the library takes, except on the largest devices.
     double = 2 if launch.offline else 1
-    world = launch.layout.tp * launch.layout.pp
-    name = launch.device_name.lower()
     if launch.device is Device.CPU:
-        return 2048 * double * world
+        return 2048 * double * launch.layout.tp * launch.layout.pp
+    name = launch.device_name.lower()
     chip = next((chip for chip in _TPU_BATCH if launch.device is Device.TPU and chip in name), None)
     if chip is not None:
         return _TPU_BATCH[chip] * double
-    memory = launch.device_memory_bytes or 0
-    if memory >= 160 * _GIB and rules.large_gpu_doubles_batch:
+    if (launch.device_memory_bytes or 0) >= 160 * _GIB and rules.large_gpu_doubles_batch:
         return 16384
-    if memory >= 70 * _GIB and "a100" not in name:
+    if _is_large(launch):
         return 8192 * double
     return 8192 if launch.offline else 2048
+
+
+def _is_large(launch: Launch) -> bool:
+    return (launch.device_memory_bytes or 0) >= 70 * _GIB and "a100" not in launch.device_name.lower()
 
 
 def concurrent_batches(launch: Launch, rules: ReleaseRules) -> int:
