@@ -59,8 +59,9 @@ def admission_rule(geometry: ModelGeometry, launch: Launch, capacity: Capacity) 
 def admission_pools(
     geometry: ModelGeometry, launch: Launch, capacity: Capacity, *, watermark: float = 0.0
 ) -> tuple[Pool, ...]:
-    """Every pool a request passes, named by its stage ("0", "0 windows"); empty when the capacity is unknown. `watermark`: share of each pool
-    that admission leaves free. Raises ValueError for a share outside [0, 1)."""
+    """Every pool a request passes, named by its stage ("0", "0 windows"); empty when the capacity is unknown.
+
+    `watermark`: share of each pool that admission leaves free. Raises ValueError for a share outside [0, 1)."""
     if not 0 <= watermark < 1:
         raise ValueError(f"a watermark of {watermark} is not within 0 and 1")
     found: list[Pool] = []

@@ -78,7 +78,8 @@ def loaded(pools: Sequence[Pool], load: Sequence[RunningSessions]) -> Ledger:
             if short is not None:
                 raise UsageError(
                     f"the load itself does not fit: session {running + 1} of {format_tokens(kind.tokens)} tokens wants"
-                    f" {format_tokens(short.wanted_blocks)} of {format_tokens(short.free_blocks)} free at stage {short.pool}",
+                    f" {format_tokens(short.wanted_blocks)} of {format_tokens(short.free_blocks)} free at stage"
+                    f" {short.pool}",
                     advice="give a load that the server can hold",
                 )
             running += 1
