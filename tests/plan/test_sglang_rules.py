@@ -157,6 +157,7 @@ def test_windows_are_kept_whole_when_sglang_has_no_pool_for_the_family() -> None
     one = launch(layout=Layout())
     plan = plan_sglang(models.gemma3_270m(), one, same_budget(one.layout, GIB, "test"))
     assert tokens_of(plan) == GIB // (18 * 2 * 256 * 2)  # all 18 layers
+    assert any("windowed layers keep every token" in note for note in plan.notes)
 
 
 def test_attention_dp_repeats_less_when_heads_are_shared_by_fewer_ranks() -> None:

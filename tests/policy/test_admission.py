@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -93,6 +94,14 @@ def test_output_shares_the_window_when_the_input_fills_it() -> None:
     too_much_output = decide(RequestShape(content_tokens=8000, output_tokens=500), pools, rule)
     assert isinstance(too_much_output, Reject)
     assert (too_much_output.change.name, too_much_output.change.wanted) == ("output allowance", 192)  # 8192 - 8000
+
+
+def test_the_limit_is_the_number_to_change_when_template_and_output_alone_exceed_it() -> None:
+    pools = Ledger.of([Pool(stage="kv", capacity_blocks=100)]).states()
+    shape = RequestShape(content_tokens=3, template_tokens=31, output_tokens=10)
+    verdict = decide(shape, pools, AdmissionRule(limit_tokens=32))
+    assert isinstance(verdict, Reject)
+    assert (verdict.change.current, verdict.change.wanted) == (32, 44)
 
 
 def test_template_tokens_count_when_they_push_a_request_over_the_limit() -> None:
@@ -202,6 +211,11 @@ def test_every_refusal_names_limit_and_actual_and_a_number_to_change(
     assert verdict.binding.available in numbers
     assert shape.total_tokens in numbers
     assert verdict.change.wanted != verdict.change.current
+    if verdict.change.name in ("output allowance", "input content"):  # changing that one number passes the limit
+        name = {"output allowance": "output_tokens", "input content": "content_tokens"}[verdict.change.name]
+        changed = replace(shape, **{name: verdict.change.wanted})
+        again = decide(changed, pools, rule)
+        assert isinstance(again, Admit) or again.binding.question is not Question.LIMIT
     if isinstance(verdict, Queue):  # the limit and an idle server were both asked before
         assert verdict.binding.question is Question.LOAD
 

@@ -95,7 +95,7 @@ def windowed_pool(geometry: ModelGeometry) -> bool:
     windowed = [_window(layer) is not None for layer in geometry.layers if layer.attention is not None]
     if not any(windowed):
         return False
-    family = geometry.architecture.lower()
+    family = geometry.architecture.lower().replace("-", "_")
     if family == "":
         return not all(windowed)
     return family.startswith(_SWA_FAMILIES)

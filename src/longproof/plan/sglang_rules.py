@@ -31,6 +31,7 @@ from longproof.plan.sglang_cells import (
     is_sparse_latent,
     stage_cells,
     window_tokens,
+    windowed_pool,
 )
 
 _SPECULATIVE_RUNNING = 48
@@ -360,7 +361,9 @@ def _notes(
         notes.append(_NOT_REFUSED)
     if launch.sglang.host_cache_bytes or launch.sglang.host_cache_ratio:
         notes.append("the host cache keeps prefixes; it does not raise max_total_num_tokens")
-    if geometry.architecture == "" and window_tokens(geometry):
+    if window_tokens(geometry) and not windowed_pool(geometry):
+        notes.append("SGLang has no window pool for this family: windowed layers keep every token")
+    elif window_tokens(geometry) and geometry.architecture == "":
         notes.append("the architecture is not named: windowed layers were given a pool of their own")
     return tuple(notes)
 

@@ -122,7 +122,7 @@ def _refuse(
             return Reject(
                 binding=failed,
                 reason=f"{size} exceed {rule.limit_name} of {format_tokens(failed.available)} tokens",
-                change=_limit_change(shape, failed.available),
+                change=_limit_change(shape, rule, failed.available),
                 checks=asked,
             )
         case Question.CAPACITY:
@@ -153,13 +153,15 @@ def _refuse(
             )
 
 
-def _limit_change(shape: RequestShape, limit: int) -> Change:
-    """The output allowance where trimming it is enough, else the content."""
+def _limit_change(shape: RequestShape, rule: AdmissionRule, limit: int) -> Change:
+    """The output allowance where trimming it is enough, else the content, else the limit itself."""
     room = limit - shape.input_tokens
     if room >= 1:
         return Change(name="output allowance", current=shape.output_tokens, wanted=room, unit="tokens")
-    content = max(0, limit - shape.template_tokens - shape.output_tokens)
-    return Change(name="input content", current=shape.content_tokens, wanted=content, unit="tokens")
+    content = limit - shape.template_tokens - shape.output_tokens
+    if content >= 1:
+        return Change(name="input content", current=shape.content_tokens, wanted=content, unit="tokens")
+    return Change(name=rule.limit_name, current=limit, wanted=shape.total_tokens, unit="tokens")
 
 
 def _longest(where: str, pools: Sequence[PoolState], at_most: int) -> int:
