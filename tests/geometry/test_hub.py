@@ -75,10 +75,10 @@ def hub(config: Callable[..., dict[str, Any]]) -> Iterator[str]:
     server.server_close()
 
 
-def look_up(model: str, endpoint: str, home: Path) -> subprocess.CompletedProcess[str]:
+def look_up(model: str, endpoint: str, home: Path, **more: str) -> subprocess.CompletedProcess[str]:
     # the hub's client reads its settings when it is imported, so each look-up has its own process
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", **more}
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", PROGRAM, model],
         env={**kept, **settings},
@@ -100,6 +100,8 @@ def test_hub_model_that_does_not_exist_is_refused_by_name(hub: str, tmp_path: Pa
     assert (found.returncode, "owner/none" in found.stdout) == (2, True), found.stdout + found.stderr
 
 
-def test_hub_that_does_not_answer_is_said(tmp_path: Path) -> None:
-    found = look_up("owner/one", "http://127.0.0.1:1", tmp_path)
-    assert (found.returncode, "owner/one" in found.stdout) == (2, True), found.stdout + found.stderr
+def test_hub_is_said_to_be_out_of_reach_when_it_is(tmp_path: Path) -> None:
+    found = look_up("owner/one", "http://127.0.0.1:1", tmp_path, HF_HUB_OFFLINE="1")
+    assert (found.returncode, "cannot be reached for 'owner/one'" in found.stdout) == (2, True), (
+        found.stdout + found.stderr
+    )
