@@ -6,7 +6,21 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from perf_rows import CannotDo, Row, chunk_tokens, device, geometry, kv_dtype, layout, narrow, precision, seconds, work
+from perf_rows import (
+    CannotDo,
+    Row,
+    chunk_tokens,
+    device,
+    geometry,
+    kv_dtype,
+    layout,
+    narrow,
+    needed,
+    precision,
+    seconds,
+    seconds_per_unit,
+    work,
+)
 
 from longproof.geometry.dtypes import KvDtype, latent_bytes
 from longproof.geometry.kinds import LatentAttention
@@ -45,7 +59,7 @@ class Metric:
 
 def in_unit(row: Row, seconds: float) -> float:
     """Seconds in the row's unit of time."""
-    return seconds / {"s": 1.0, "ms": 1e-3, "us": 1e-6}[row.unit]
+    return seconds / seconds_per_unit(row)
 
 
 # --- prefill ---------------------------------------------------------------------------------------------------------
@@ -78,8 +92,8 @@ def prefill(row: Row, *, of_layout: Layout | None = None) -> TimeEstimate:
 def achieved_flops(row: Row) -> float:
     """TFLOP/s per device."""
     asked = work(row)
-    assert row.context is not None
-    flops = asked.weight_flops(row.context) + asked.attention_flops(row.context)
+    context = needed(row.context, "tokens")
+    flops = asked.weight_flops(context) + asked.attention_flops(context)
     return flops / prefill(row).seconds / (row.gpus or 1) / 1e12
 
 
@@ -91,7 +105,8 @@ def share_of_peak(row: Row) -> float:
 def speedup(row: Row) -> float:
     """Time at one stage over time at the row's layout."""
     against = re.search(r"vs_(\w+)", row.metric)
-    assert against is not None
+    if against is None:
+        raise CannotDo("the metric does not say against what")
     gpus_free = Row(**{**row.__dict__, "gpus": None})
     base = prefill(gpus_free, of_layout=layout(gpus_free, against.group(1).upper())).seconds
     return base / prefill(row).seconds
@@ -134,27 +149,25 @@ def possible_step(row: Row) -> TimeEstimate:
 
 
 def slope(row: Row) -> float:
-    """Time per token per cached token, in ms, between 20,000 and the row's context."""
-    far = float(row.context or 0)
-    near = 20_000.0
+    """Time per token per cached token, in ms, between 20,000 (or half) and the whole of the row's context."""
+    far = float(needed(row.context, "context"))
+    near = min(20_000.0, far / 2)
     return (step(row, context=far).seconds - step(row, context=near).seconds) / (far - near) * 1e3
 
 
 def roofline(row: Row) -> float:
     """The step if every peak were reached, as the worked examples count it: bf16 arithmetic, no latency."""
     asked, on = work(row), device(row)
-    assert row.context is not None
-    batch = Batch(sequences=row.batch or 1, context_tokens=row.context)
+    context = needed(row.context, "tokens")
+    batch = Batch(sequences=row.batch or 1, context_tokens=context)
     return decode_time(asked, on, batch, layout=layout(row), rates=IDEAL).seconds
 
 
 def break_even(row: Row) -> float:
     """Context from which an fp8 cache makes a step shorter than a bf16 one."""
-    found = geometry(row)
     on, low, high = device(row), 0.0, 200_000.0
     plain = _work_with(found_row=row, dtype=KvDtype.BFLOAT16)
     small = _work_with(found_row=row, dtype=KvDtype.FP8)
-    assert found is not None
 
     def gain(context: float) -> float:
         batch = Batch(sequences=1, context_tokens=context)
@@ -177,20 +190,23 @@ def _work_with(*, found_row: Row, dtype: KvDtype) -> ModelWork:
 def ring(row: Row, which: str, forced: RingPass) -> float:
     """One part of one ring step, in the row's unit."""
     on, spread, asked = device(row), layout(row), work(row)
-    assert row.context is not None
+    context = needed(row.context, "tokens")
+    if spread.pcp < 2:
+        raise CannotDo("the layout has no ring")
     heads = ring_heads(next(layer.attention for layer in asked.layers if layer.attention is not None))
     cached = row.cached or 0
     one = ring_step(
         on, heads, ranks=spread.pcp, tp=spread.tp, flops=peak_flops(on, "bf16") * rates_of(on).prefill,
-        new=row.context - cached, cached=cached, ring=forced,
+        new=context - cached, cached=cached, ring=forced,
     )  # fmt: skip
     return in_unit(row, getattr(one, which))
 
 
 def message_share(row: Row) -> float:
     """T/(T+P) from which K and V are the smaller message."""
-    attention = work(row).layers[0].attention
-    assert attention is not None
+    attention = next((layer.attention for layer in work(row).layers if layer.attention is not None), None)
+    if attention is None:
+        raise CannotDo("the model has no attention")
     return smaller_message_share(
         RingHeads(query_heads=attention.query_heads, kv_heads=attention.kv_heads, head_dim=attention.score_dim)
     )
@@ -208,8 +224,8 @@ def _ring_figures(row: Row) -> tuple[float, float]:
 
 def cache_bytes(row: Row) -> float:
     """Cache bytes of the row's tokens."""
-    assert row.context is not None
-    return work(row).sequence_bytes(row.context)
+    context = needed(row.context, "tokens")
+    return work(row).sequence_bytes(context)
 
 
 def transfer(row: Row) -> float:
@@ -250,8 +266,8 @@ def nominal_weight_flops(row: Row) -> float:
 
 def attention_flops(row: Row) -> float:
     """2·T²·D·L."""
-    assert row.context is not None
-    return work(row).attention_flops(row.context)
+    context = needed(row.context, "tokens")
+    return work(row).attention_flops(context)
 
 
 def latent_layer_bytes(row: Row) -> float:
@@ -295,7 +311,7 @@ METRICS: dict[str, Metric] = {
         for name in ("prefill_latency", "ttft")
     },
     "prefill_rate": Metric(
-        group="prefill", predict=lambda row: (row.context or 0) / prefill(row).seconds, estimate=prefill
+        group="prefill", predict=lambda row: needed(row.context, "tokens") / prefill(row).seconds, estimate=prefill
     ),
     "achieved_flops_per_gpu": Metric(group="prefill ratios", predict=achieved_flops),
     "mfu": Metric(group="prefill ratios", predict=share_of_peak),

@@ -75,10 +75,22 @@ def read_rows(path: Path) -> list[Row]:
 
 def seconds(row: Row) -> float:
     """The row's value in seconds."""
+    return row.value * seconds_per_unit(row)
+
+
+def seconds_per_unit(row: Row) -> float:
+    """What the row's unit of time is in seconds."""
     scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
     if row.unit not in scale:
         raise CannotDo(f"unit {row.unit} is no time")
-    return row.value * scale[row.unit]
+    return scale[row.unit]
+
+
+def needed(value: int | None, what: str) -> int:
+    """A field that must be there and above 0."""
+    if not value:
+        raise CannotDo(f"the row does not say its {what}")
+    return value
 
 
 # --- model -----------------------------------------------------------------------------------------------------------

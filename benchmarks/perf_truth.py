@@ -91,7 +91,9 @@ def predict_all(rows: Sequence[Row]) -> tuple[list[Done], list[tuple[Row, str]]]
     left: list[tuple[Row, str]] = []
     for row in rows:
         metric = METRICS.get(row.metric)
-        if row.kind not in COMPARED:
+        if row.value == 0:
+            left.append((row, "the published figure is 0: no relative error"))
+        elif row.kind not in COMPARED:
             left.append((row, f"a {row.kind} is not compared"))
         elif metric is None:
             left.append((row, other_reason(row.metric)))
@@ -129,6 +131,18 @@ def print_left(left: Sequence[tuple[Row, str]]) -> None:
         print(f"  {len(ids):>3}  {reason}: {', '.join(ids)}")
 
 
+def choose(row: Row, context: int, cached: int) -> RingPass | None:
+    """What the rule passes around for this row; None when the row does not say enough."""
+    try:
+        on, spread = device(row), layout(row)
+        attention = next(x.attention for x in work(row).layers if x.attention is not None)
+        flops, rate = peak_flops(on, "bf16") * rates_of(on).prefill, NIC_SHARE * scale_out_rate(on)
+    except (CannotDo, LongproofError):
+        return None
+    heads = ring_heads(attention)
+    return choose_pass(heads, ranks=spread.pcp, flops=flops, rate=rate, new=context - cached, cached=cached)
+
+
 def print_choices(rows: Sequence[Row]) -> None:
     """pass-KV or pass-Q for every prompt both were measured on."""
     cells: dict[tuple[str, str, str, int, int], dict[RingPass, Row]] = defaultdict(dict)
@@ -143,13 +157,9 @@ def print_choices(rows: Sequence[Row]) -> None:
     for (_, _, _, context, cached), both in sorted(cells.items(), key=lambda item: item[0][3] - item[0][4]):
         if len(both) < 2:
             continue
-        row = both[RingPass.KV]
-        on, spread = device(row), layout(row)
-        attention = next(x.attention for x in work(row).layers if x.attention is not None)
-        chosen = choose_pass(
-            ring_heads(attention), ranks=spread.pcp, flops=peak_flops(on, "bf16") * rates_of(on).prefill,
-            rate=NIC_SHARE * scale_out_rate(on), new=context - cached, cached=cached,
-        )  # fmt: skip
+        chosen = choose(both[RingPass.KV], context, cached)
+        if chosen is None:
+            continue
         best = min(both, key=lambda ring: seconds(both[ring]))
         regret = seconds(both[chosen]) / seconds(both[best]) - 1
         right, total, worst = right + (chosen is best), total + 1, max(worst, regret)
