@@ -1,11 +1,12 @@
 """Candidates from servers: replicas of one that does everything, or a prefill pool that feeds a decode pool.
 
-Pools are tried among the best of each side only, so that the work grows with the number of layouts, not its square.
+Pools are tried among the best server of each size on either side, so that the work grows with the number of layouts,
+not its square.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from longproof.domain.measure import Measured, Reading, derived
@@ -17,7 +18,6 @@ from longproof.plan.perf_transfer import pd_transfer_time
 from longproof.plan.search_question import Candidate, SearchQuestion
 from longproof.plan.search_server import Server
 
-_BEST_OF_A_SIDE = 6
 _MILLION = 1_000_000
 
 
@@ -41,11 +41,12 @@ def mixed_candidates(question: SearchQuestion, server: Server) -> Iterator[Candi
 
 
 def pool_candidates(question: SearchQuestion, servers: Sequence[Server]) -> Iterator[Candidate]:
-    """A prefill pool and a decode pool of the best servers of each kind, over every split of the devices."""
+    """A prefill pool and a decode pool, over every split of the devices between them."""
     if question.engine not in (PlanEngine.VLLM, PlanEngine.SGLANG):
         return
+    decoding = _decode_side(servers)
     for first in _prefill_side(question, servers):
-        for second in _decode_side(servers):
+        for second in decoding:
             if first.devices + second.devices > question.hardware.count:
                 continue
             if check_pools(question.geometry, question.engine, first.layout, second.layout):
@@ -143,18 +144,18 @@ def _replicas(most: int, wanted: int | None, holds: int) -> tuple[int, ...]:
 
 
 def _prefill_side(question: SearchQuestion, servers: Sequence[Server]) -> list[Server]:
-    """The fastest prompts for the devices, those within the SLO first."""
+    """Of each size the server with the least device time per prompt, those within the SLO first."""
     bound = question.slo.first_token_seconds
 
     def cost(server: Server) -> tuple[bool, float]:
         return bound is not None and server.prefill.seconds > bound, server.devices * server.busy_seconds
 
-    return sorted(servers, key=cost)[:_BEST_OF_A_SIDE]
+    return _best_by_size(servers, cost)
 
 
 def _decode_side(servers: Sequence[Server]) -> list[Server]:
-    """The least device time for a request's output at the largest batch that keeps the SLO, those that keep it
-    first. Prefill context parallelism has no place there."""
+    """Of each size the server with the least device time for a request's output, at the largest batch that keeps the
+    SLO, those that keep it first. Prefill context parallelism has no place there."""
 
     def cost(server: Server) -> tuple[bool, float]:
         batch = server.most_sessions(prefills=False)
@@ -162,7 +163,16 @@ def _decode_side(servers: Sequence[Server]) -> list[Server]:
         late = bound is not None and server.token_seconds(batch, prefills=False) > bound
         return late, server.devices * server.decode_seconds(batch)
 
-    return sorted((s for s in servers if s.layout.pcp == 1), key=cost)[:_BEST_OF_A_SIDE]
+    return _best_by_size([s for s in servers if s.layout.pcp == 1], cost)
+
+
+def _best_by_size(servers: Sequence[Server], cost: Callable[[Server], tuple[bool, float]]) -> list[Server]:
+    best: dict[int, tuple[tuple[bool, float], Server]] = {}
+    for server in servers:
+        asked = cost(server)
+        if server.devices not in best or asked < best[server.devices][0]:
+            best[server.devices] = (asked, server)
+    return [server for _, server in best.values()]
 
 
 def _with_transfer(question: SearchQuestion, first: Server) -> TimeEstimate:

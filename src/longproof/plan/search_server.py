@@ -70,10 +70,22 @@ class Server:
         bound = self.question.slo.token_seconds
         if bound is None or self.token_seconds(self.holds, prefills=prefills) <= bound:
             return self.holds
-        low, high = 1, self.holds
+        return self._largest_within(bound, prefills=prefills)
+
+    def _largest_within(self, bound: float, *, prefills: bool) -> int:
+        # Time grows almost linearly with the batch, so interpolation lands near; halving in turn bounds the steps.
+        low, high, halve = 1, self.holds, False
         while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.token_seconds(middle, prefills=prefills) <= bound else (low, middle)
+            at_low, at_high = (self.token_seconds(n, prefills=prefills) for n in (low, high))
+            if at_low > bound:
+                return low
+            guess = (low + high) // 2 if halve else low + int((bound - at_low) / (at_high - at_low) * (high - low))
+            middle = min(max(guess, low + 1), high - 1)
+            if self.token_seconds(middle, prefills=prefills) > bound:
+                high = middle
+            else:
+                low = middle
+                halve = not halve
         return low
 
 
