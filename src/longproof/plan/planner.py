@@ -24,6 +24,7 @@ from longproof.hardware.device import Device as Hardware
 from longproof.plan.capacity import Capacity, Device, Launch, PlanEngine, PoolCapacity, RankBudget
 from longproof.plan.concurrency import MixPlan, PoolOffer, plan_mix
 from longproof.plan.cost import Band, BandPrice
+from longproof.plan.layouts import require_layout
 from longproof.plan.llamacpp_rules import plan_llamacpp
 from longproof.plan.memory import (
     MemoryChoices,
@@ -142,6 +143,7 @@ def make_plan(
     """
     choices = choices or PlanChoices()
     launch = on_device(launch, device)
+    require_layout(geometry, launch.engine, launch.layout, platform=launch.device, speculation=launch.speculation)
     total: Reading[int] = Unknown(reason="no device is named") if device is None else device.memory_bytes()
     memory = estimate_memory(geometry, launch, MemoryChoices(eager=choices.eager, total_bytes=total))
     if choices.available_bytes:

@@ -91,7 +91,7 @@ def _answer(question: Question, verdict: AdmissionVerdict) -> Answer:
     if not checks:
         if question is Question.LIMIT:
             return Answer(question=question, fits=True, binding=None, checks=(), sentence="no limit is set")
-        sentence = "no: it does not fit an idle server"
+        sentence = "it does not fit an idle server, so there is nothing to wait for"
         return Answer(question=question, fits=False, binding=None, checks=(), sentence=sentence)
     failed = [check for check in checks if not check.fits]
     binding = min(failed or checks, key=lambda check: check.margin / max(1, check.available))
@@ -103,8 +103,15 @@ def _answer(question: Question, verdict: AdmissionVerdict) -> Answer:
         binding=binding,
         checks=checks,
         sentence=sentence,
-        change=verdict.change if not isinstance(verdict, Admit) and refused else None,
+        change=_placed(verdict.change, binding) if not isinstance(verdict, Admit) and refused else None,
     )
+
+
+def _placed(change: Change, binding: Check) -> Change:
+    """The change with its pool called a stage, as everywhere in a plan."""
+    if not binding.where or not change.name.endswith(f" {binding.where}"):
+        return change
+    return replace(change, name=f"{change.name.removesuffix(binding.where)}stage {binding.where}")
 
 
 def _spare(check: Check) -> str:

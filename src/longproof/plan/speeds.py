@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longproof.domain.measure import Measured, Reading, Unknown, derived, value_or_none
@@ -12,11 +13,13 @@ from longproof.geometry.model import ModelGeometry
 from longproof.hardware.device import Device
 from longproof.plan.capacity import Capacity, Launch, PlanEngine
 from longproof.plan.cost import STANDARD_BANDS, Band, BandPrice, Fleet, price_band, prices_by_band
+from longproof.plan.perf_calibrate import TimedPoint, calibrate
 from longproof.plan.perf_decode import Batch, decode_time
 from longproof.plan.perf_estimate import Precision, Rates, TimeEstimate
 from longproof.plan.perf_model import work_of
 from longproof.plan.perf_prefill import Prompt, prefill_time
 from longproof.plan.perf_work import ModelWork
+from longproof.plan.search_server import decode_layout, prefill_layout
 from longproof.plan.summary import known_dtype
 
 _NARROW_BITS = 8
@@ -48,18 +51,25 @@ def speeds_of(
     try:
         dtype = cache_dtype(geometry, launch)
         work, precision = work_of(geometry, dtype), precision_of(geometry)
-        narrow = narrow_cache(dtype)
+        narrow, decoding = narrow_cache(dtype), decode_layout(launch.engine, launch.layout)
         context = request.input_tokens + request.output_tokens / 2
         prompt = Prompt(new_tokens=max(1, request.input_tokens), chunk_tokens=launch.max_num_batched_tokens)
 
         def step(count: int) -> TimeEstimate:
             batch = Batch(sequences=count, context_tokens=context)
             return decode_time(
-                work, device, batch, layout=launch.layout, precision=precision, rates=rates, narrow_cache=narrow
+                work, device, batch, layout=decoding, precision=precision, rates=rates, narrow_cache=narrow
             )
 
         found = Speeds(
-            prefill=prefill_time(work, device, prompt, layout=launch.layout, precision=precision, rates=rates),
+            prefill=prefill_time(
+                work,
+                device,
+                prompt,
+                layout=prefill_layout(launch.engine, launch.layout),
+                precision=precision,
+                rates=rates,
+            ),
             decode_alone=step(1),
             decode_full=step(sequences) if sequences else None,
             sequences=sequences,
@@ -67,6 +77,26 @@ def speeds_of(
     except UserError as problem:
         return Unknown(reason=problem.problem)
     return derived(found, f"{device.title}: {'calibrated' if rates else 'its'} efficiencies and peaks")
+
+
+def calibrated_rates(
+    geometry: ModelGeometry,
+    launch: Launch,
+    device: Device,
+    *,
+    prefill: Sequence[TimedPoint],
+    decode: Sequence[TimedPoint],
+) -> Rates:
+    """The device's efficiencies as measured times of this very launch show them; what has no points keeps its own.
+
+    Raises UsageError for a point without time, or when a figure of device or model is missing.
+    """
+    work = work_of(geometry, cache_dtype(geometry, launch))
+    found = calibrate(
+        work, device, prefill=prefill, decode=decode, layout=decode_layout(launch.engine, launch.layout),
+        precision=precision_of(geometry),
+    )  # fmt: skip
+    return found.rates
 
 
 def prices_of(
