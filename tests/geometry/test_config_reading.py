@@ -342,3 +342,17 @@ def test_list_is_asked_for_when_the_configuration_class_has_no_regular_pattern()
     with pytest.raises(GeometryError) as refusal:
         read({**PLAIN, "model_type": "mimo_v2_flash", "sliding_window": 128})
     assert refusal.value.missing == ("layer_types",)
+
+
+def test_quantisation_beside_the_config_is_read(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config("meta-llama/Llama-3.1-8B-Instruct")))
+    said = {"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "group_size": 16}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(said))
+    found = read_geometry(tmp_path).quantization
+    assert found is not None
+    assert (found.method, found.bits, found.group_size, found.kv_dtype) == ("modelopt", 4, 16, "fp8")
+
+
+def test_layers_that_share_across_pairs_read_the_one_before(model: Read) -> None:
+    shared = model("tencent/Hunyuan-A13B-Instruct", use_cla=True)
+    assert [layer.kv_source for layer in shared.layers[:4]] == [None, 0, None, 2]

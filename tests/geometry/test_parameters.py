@@ -43,6 +43,7 @@ def test_total_is_exact(model: Read, name: str, total: int) -> None:
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 31.6, 3.6),
         ("zai-org/GLM-5.1", 744, 41),
         ("meta-llama/Llama-4-Scout-17B-16E-Instruct", 107.8, 17.2),
+        ("tencent/Hunyuan-A13B-Instruct", 80, 13),  # lists with one entry per layer
     ],
 )
 def test_total_and_active_are_within_the_published_digits(model: Read, name: str, total: float, active: float) -> None:
@@ -60,9 +61,19 @@ def test_active_is_unknown_when_the_experts_of_a_token_are_not_stated(model: Rea
     assert geometry.active_parameters() is None
 
 
+def test_deepseek_v4_counts_what_its_name_says(model: Read) -> None:
+    flash = model("deepseek-ai/DeepSeek-V4-Flash")
+    total, active = flash.total_parameters(), flash.active_parameters()
+    assert total is not None
+    assert active is not None
+    # published as 284 B with 13 B active; the count includes embedding and head
+    assert total / 1e9 == pytest.approx(284, rel=0.002)
+    assert 13 < active / 1e9 < 14
+
+
 def test_count_is_unknown_when_a_size_is_missing(model: Read) -> None:
     assert model("Laguna").total_parameters() is None
-    assert model("deepseek-ai/DeepSeek-V4-Flash").total_parameters() is None
+    assert model("deepseek-ai/DeepSeek-V4-Flash", o_lora_rank=None).total_parameters() is None
 
 
 def test_parts_of_a_layer_add_up(model: Read) -> None:

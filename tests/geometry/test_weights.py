@@ -10,7 +10,7 @@ import pytest
 from longproof.domain.measure import Measured, Provenance, Reading, Unknown
 from longproof.geometry.model import ModelGeometry
 from longproof.geometry.sharding import stage_bounds, stage_partition
-from longproof.geometry.weights import ByteEstimate, model_weight_bytes, stage_weight_bytes
+from longproof.geometry.weights import ByteEstimate, model_weight_bytes, part_bits, stage_weight_bytes
 
 Read = Callable[..., ModelGeometry]
 GIB = 1 << 30
@@ -105,3 +105,31 @@ def test_weights_are_unknown_with_a_reason_when_a_size_is_missing(model: Read) -
     found = model_weight_bytes(model("Laguna"))
     assert isinstance(found, Unknown)
     assert "hidden_size" in found.reason
+
+
+def test_fp4_experts_beside_an_fp8_rest_are_counted_apart(model: Read) -> None:
+    estimate = best(model_weight_bytes(model("deepseek-ai/DeepSeek-V4-Flash")))
+    # 43 x 256 experts of 3 x 4096 x 2048 weights at 4.25 bits are 147.2 GB; the rest 9.2 GB
+    assert estimate.best_bytes == pytest.approx(156.4e9, rel=0.01)
+
+
+def test_commonest_format_of_each_part_counts_when_formats_are_mixed(model: Read) -> None:
+    layers = {
+        "model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"},
+        "model.layers.0.mlp.up_proj": {"quant_algo": "W4A16_NVFP4"},
+        "model.layers.1.mlp.up_proj": {"quant_algo": "W4A16_NVFP4"},
+        "model.layers.2.mlp.up_proj": {"quant_algo": "FP8"},
+    }
+    mixed = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+    geometry = model("meta-llama/Llama-3.1-8B-Instruct", quantization_config=mixed)
+    assert [part_bits(geometry.quantization, part) for part in ("attention", "mlp", "experts")] == [8.0, 4.5, None]
+    # attention 1.342 B x 1, MLP 5.637 B x 0.5625, embedding, head and norms 1.051 B x 2
+    attention, mlp = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024), 32 * 3 * 4096 * 14336
+    expected = attention + mlp * 0.5625 + (8_030_261_248 - attention - mlp) * 2
+    assert best(model_weight_bytes(geometry)).best_bytes == pytest.approx(expected, abs=1)
+
+
+def test_bytes_are_unknown_when_a_method_does_not_say_its_bits(model: Read) -> None:
+    found = model_weight_bytes(model("meta-llama/Llama-3.1-8B-Instruct", quantization_config={"quant_method": "novel"}))
+    assert isinstance(found, Unknown)
+    assert "how many bits novel" in found.reason

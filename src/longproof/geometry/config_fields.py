@@ -77,6 +77,13 @@ class ConfigFields:
         """A whole number, or None. Raises GeometryError when the value is something else."""
         return self._whole(name, self.value(name))
 
+    def whole_at(self, name: str, index: int) -> int | None:
+        """A whole number that may be a list with one entry per layer; None for a list that is too short."""
+        listed = self.wholes(name)
+        if listed is not None:
+            return listed[index] if index < len(listed) else None
+        return self.whole(name)
+
     def stated_whole(self, name: str) -> int | None:
         """As `whole`, never from a default."""
         return self._whole(name, self.stated(name))

@@ -27,6 +27,7 @@ from longproof.geometry.quantization import quantization_of
 from longproof.geometry.understood import check_architecture, check_understood
 
 _INDEX = "model.safetensors.index.json"
+_SIDECAR = "hf_quant_config.json"
 
 
 def read_hf(source: Mapping[str, object] | str | Path, *, name: str | None = None) -> ModelGeometry:
@@ -47,9 +48,9 @@ def read_hf(source: Mapping[str, object] | str | Path, *, name: str | None = Non
                 f"there is no {path}",
                 advice="name a config.json, a model directory, a .gguf file or a hub id (owner/name)",
             )
-        path, index = hub_files(source, index=_INDEX)
+        path, index = hub_files(source, index=_INDEX, sidecar=_SIDECAR)
         name = name or source
-    values = _json(path)
+    values = _with_sidecar(_json(path), path.parent / _SIDECAR)
     return geometry_of(
         values, name=name or path.parent.name or str(path), source=str(path), weight_file_bytes=_indexed(index)
     )
@@ -194,6 +195,16 @@ def _json(path: Path) -> Mapping[str, object]:
     if not isinstance(found, dict):
         raise GeometryError(f"{path} is not a JSON object", advice="name the model's config.json")
     return cast("Mapping[str, object]", found)
+
+
+def _with_sidecar(values: Mapping[str, object], path: Path) -> Mapping[str, object]:
+    """The config with the quantisation that ModelOpt writes into a file beside it, where the config has none."""
+    if values.get("quantization_config") is not None or not path.is_file():
+        return values
+    said = _json(path).get("quantization")
+    if not isinstance(said, dict):
+        return values
+    return {**values, "quantization_config": {"quant_method": "modelopt", **cast("dict[str, object]", said)}}
 
 
 def _indexed(path: Path | None) -> Reading[int]:

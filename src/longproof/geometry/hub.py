@@ -8,8 +8,8 @@ from pathlib import Path
 from longproof.errors import ModelFileError
 
 
-def hub_files(model: str, *, index: str) -> tuple[Path, Path | None]:
-    """(config.json, the safetensors index or None when the model has none) of a hub id.
+def hub_files(model: str, *, index: str, sidecar: str) -> tuple[Path, Path | None]:
+    """(config.json, the safetensors index or None when the model has none) of a hub id; `sidecar` comes beside them.
 
     Raises ModelFileError: no such model, no access, or the hub cannot be reached.
     """
@@ -26,7 +26,10 @@ def hub_files(model: str, *, index: str) -> tuple[Path, Path | None]:
     except (errors.HfHubHTTPError, OSError, ValueError) as problem:
         first = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         raise ModelFileError(f"'{model}' cannot be read from the hub: {first}", advice=advice) from problem
-    try:
-        return config, Path(hub.hf_hub_download(model, index, library_name="longproof"))
-    except (errors.EntryNotFoundError, errors.HfHubHTTPError, OSError):
-        return config, None  # a model in one file has no index
+    found: list[Path | None] = []
+    for name in (index, sidecar):
+        try:
+            found.append(Path(hub.hf_hub_download(model, name, library_name="longproof")))
+        except (errors.EntryNotFoundError, errors.HfHubHTTPError, OSError):
+            found.append(None)  # a model in one file has no index, and few have a sidecar
+    return config, found[0]

@@ -113,7 +113,7 @@ def _numbers(fields: ConfigFields, index: int) -> tuple[int | None, int, int, in
 
 
 def _kv_heads(fields: ConfigFields, heads: int | None, index: int) -> int:
-    block = _block(fields, index)
+    block = block_of(fields, index)
     if block is not None and heads is not None:  # DeciLM / Nemotron-NAS: query heads per KV head
         attention = block.section("attention")
         grouped = None if attention is None else attention.whole("n_heads_in_group")
@@ -151,13 +151,11 @@ def _of_layer(fields: ConfigFields, name: str, index: int) -> int | None:
         found = None if layer is None else layer.whole(name)
         if found is not None:
             return found
-    listed = fields.wholes(name)
-    if listed is not None:
-        return listed[index] if index < len(listed) else None
-    return fields.whole(name)
+    return fields.whole_at(name, index)
 
 
-def _block(fields: ConfigFields, index: int) -> ConfigFields | None:
+def block_of(fields: ConfigFields, index: int) -> ConfigFields | None:
+    """The block of a searched architecture (DeciLM, Nemotron-NAS `block_configs`), or None."""
     blocks = fields.sequence("block_configs")
     if blocks is None or index >= len(blocks) or not isinstance(blocks[index], Mapping):
         return None
@@ -168,7 +166,7 @@ def _block(fields: ConfigFields, index: int) -> ConfigFields | None:
 
 def skips_attention(fields: ConfigFields, index: int) -> bool:
     """True where a block of a searched architecture has no attention (DeciLM `no_op`, `replace_with_linear`)."""
-    block = _block(fields, index)
+    block = block_of(fields, index)
     attention = None if block is None else block.section("attention")
     return attention is not None and (attention.flag("no_op") or attention.flag("replace_with_linear"))
 

@@ -6,6 +6,7 @@ Sources: the configuration and modeling files of transformers 5.19, named beside
 from __future__ import annotations
 
 from longproof.geometry.config_fields import ConfigFields, names
+from longproof.geometry.layer_attention import block_of
 from longproof.geometry.model import Mlp
 from longproof.geometry.slots import Slot
 
@@ -24,18 +25,18 @@ def mlp_of(fields: ConfigFields, slot: Slot, index: int) -> Mlp | None:
     if slot.mlp == "none":
         return None
     gated = fields.model_type not in _TWO_MATRICES
-    experts = fields.whole("num_experts") or 0
+    experts = fields.whole_at("num_experts", index) or 0
     if slot.mlp == "dense" or not experts or (slot.mlp == "config" and not _has_experts(fields, index)):
         size = _dense_size(fields, index)
         return None if not size else Mlp(dense_size=size, gated=gated)
-    expert_size = fields.whole("moe_intermediate_size") or fields.whole("intermediate_size")
+    expert_size = fields.whole_at("moe_intermediate_size", index) or fields.whole_at("intermediate_size", index)
     if not expert_size:
         return None
     return Mlp(
         experts=experts,
-        experts_per_token=fields.whole("num_experts_per_tok") or 0,
+        experts_per_token=fields.whole_at("num_experts_per_tok", index) or 0,
         expert_size=expert_size,
-        shared_size=_shared_size(fields, expert_size),
+        shared_size=_shared_size(fields, expert_size, index),
         gated=gated,
     )
 
@@ -77,10 +78,14 @@ def _by_period(fields: ConfigFields, index: int) -> bool:
 
 
 def _dense_size(fields: ConfigFields, index: int) -> int | None:
+    searched = block_of(fields, index)
+    feed = None if searched is None else searched.section("ffn")
+    if feed is not None:
+        return _searched_size(feed, fields.whole("hidden_size") or 0)
     listed = fields.wholes("intermediate_size")
     if listed is not None:
         return listed[index] if index < len(listed) else None
-    if fields.whole("num_experts"):  # mixtures that name their dense layers' size apart: Llama 4, MiniMax-M3
+    if fields.whole_at("num_experts", index):  # mixtures that name their dense layers' size apart: Llama 4, MiniMax-M3
         apart = fields.whole("intermediate_size_mlp") or fields.whole("dense_intermediate_size")
         if apart:
             return apart
@@ -96,13 +101,23 @@ def _dense_size(fields: ConfigFields, index: int) -> int | None:
     return size
 
 
+def _searched_size(feed: ConfigFields, hidden: int) -> int | None:
+    """DeciLM: two thirds of a multiple of the hidden size, rounded up to 256; or a stated size."""
+    if feed.flag("no_op") or feed.flag("replace_with_linear"):
+        return None
+    factor = feed.value("ffn_mult")
+    if isinstance(factor, int | float):
+        return -(-int(2 * factor * hidden / 3) // 256) * 256
+    return feed.whole("intermediate_size")
+
+
 def _adjusted(fields: ConfigFields, size: int) -> int:
     """LFM2 takes two thirds of the stated size, rounded up to a multiple (transformers 5.19 Lfm2MLP)."""
     multiple = fields.whole("block_multiple_of") or 256
     return -(-int(2 * size / 3) // multiple) * multiple
 
 
-def _shared_size(fields: ConfigFields, expert_size: int) -> int:
+def _shared_size(fields: ConfigFields, expert_size: int, index: int) -> int:
     """Inner size of all shared experts together."""
     for name in ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"):
         size = fields.whole(name)
@@ -112,4 +127,4 @@ def _shared_size(fields: ConfigFields, expert_size: int) -> int:
         return expert_size
     if fields.model_type == "gemma4_text":  # each layer has its dense MLP beside the experts
         return fields.whole("intermediate_size") or 0
-    return (fields.whole("n_shared_experts") or 0) * expert_size
+    return (fields.whole_at("n_shared_experts", index) or 0) * expert_size

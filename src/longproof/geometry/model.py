@@ -123,6 +123,7 @@ class Quantization:
     channels, or the area of a 2-D block, e.g. 128·128), None = one scale per output channel or tensor. `kv_dtype`:
     what the checkpoint asks for its KV cache, None = nothing. `ignored`: module patterns left in the model dtype.
     `scale_bits`: of one scale and its zero point. `parts`: which of attention, mlp and experts are quantised.
+    `part_bits`: (part, bits of a weight with its scales) where a part differs from `bits`.
     """
 
     method: str
@@ -132,6 +133,7 @@ class Quantization:
     kv_dtype: str | None = None
     ignored: tuple[str, ...] = ()
     parts: tuple[str, ...] = ("attention", "mlp", "experts")
+    part_bits: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

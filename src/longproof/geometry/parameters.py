@@ -6,8 +6,16 @@ Counted as the modeling files of transformers 5.19 allocate them; families liste
 
 from __future__ import annotations
 
+from longproof.geometry.compressed_parameters import compressed_elements
 from longproof.geometry.config_fields import ConfigFields
-from longproof.geometry.kinds import Attention, CrossAttention, GroupedAttention, LatentAttention, RecurrentState
+from longproof.geometry.kinds import (
+    Attention,
+    CompressedAttention,
+    CrossAttention,
+    GroupedAttention,
+    LatentAttention,
+    RecurrentState,
+)
 from longproof.geometry.model import LayerWeights, Mlp, OuterWeights
 from longproof.geometry.state_parameters import state_elements
 
@@ -28,7 +36,7 @@ _ALL_BIASES = frozenset(["gpt2", "phi", "gpt_neox", "opt", "bloom", "starcoder2"
 _OUTPUT_GATE = frozenset(["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"])
 
 # parts beside attention and MLP that the rules below do not cover
-_NOT_COUNTED = frozenset(["gemma3n_text", "longcat_flash", "zamba2", "deepseek_v4"])
+_NOT_COUNTED = frozenset(["gemma3n_text", "longcat_flash", "zamba2"])
 EXACT = frozenset(
     [
         "llama", "llama4_text", "mistral", "ministral3", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
@@ -37,7 +45,7 @@ EXACT = frozenset(
         "olmo2", "olmo3", "cohere", "cohere2", "granite", "granitemoe", "granitemoeshared", "granitemoehybrid", "bamba",
         "jamba", "falcon_h1", "nemotron_h", "mamba", "mamba2", "falcon_mamba", "lfm2", "minimax", "minimax_m2",
         "exaone4", "smollm3", "gpt2", "gpt_neox", "gpt_bigcode", "starcoder2", "seed_oss", "ernie4_5", "arcee",
-        "kimi_k2",
+        "kimi_k2", "deepseek_v4",
     ]
 )  # fmt: skip
 """Model types whose parameter count comes out exact (buffers that checkpoints store included)."""
@@ -103,6 +111,9 @@ def outer_weights(fields: ConfigFields, *, layers: int, tied: bool, unlisted: tu
     if narrow and fields.model_type == "gemma4_text":
         table = (fields.whole("vocab_size_per_layer_input") or vocab) * layers * narrow
         other += table + hidden * layers * narrow + narrow
+    streams = fields.whole("hc_mult")
+    if streams:
+        other += streams * streams * hidden + streams + 1
     return OuterWeights(embedding=vocab * hidden, lm_head=0 if tied else vocab * hidden, other=other, unlisted=unlisted)
 
 
@@ -113,8 +124,8 @@ def _attention(fields: ConfigFields, attention: Attention, hidden: int) -> tuple
             return _grouped(fields, attention, hidden)
         case LatentAttention():
             return _latent(attention, hidden)
-        case _:
-            return None  # DeepSeek V4: take the size from the checkpoint's index
+        case CompressedAttention():
+            return compressed_elements(fields, attention, hidden)
 
 
 def _grouped(fields: ConfigFields, attention: GroupedAttention, hidden: int) -> tuple[int, int, int] | None:
@@ -176,7 +187,8 @@ def _mlp(fields: ConfigFields, mlp: Mlp, hidden: int) -> tuple[int, int, int, in
         dense += (matrices - 1) * mlp.dense_size + hidden
     if not mlp.experts:
         return dense, 0, 0, 0
-    width = fields.whole("moe_latent_size") or hidden  # Nemotron-3 Super routes a narrower vector
+    # Nemotron-3 Super and Kimi-K3 route a narrower vector
+    width = fields.whole("moe_latent_size") or fields.whole("routed_expert_hidden_size") or hidden
     one = matrices * width * mlp.expert_size
     router = hidden * mlp.experts
     if width != hidden:
@@ -184,7 +196,7 @@ def _mlp(fields: ConfigFields, mlp: Mlp, hidden: int) -> tuple[int, int, int, in
     if fields.model_type == "gpt_oss":
         one += 2 * mlp.expert_size + hidden
         router += mlp.experts
-    if fields.whole("n_routed_experts") is not None or fields.model_type == "minimax_m2":
+    if fields.value("n_routed_experts") is not None or fields.model_type == "minimax_m2":
         router += mlp.experts  # e_score_correction_bias
     dense += matrices * hidden * mlp.shared_size
     if fields.whole("shared_expert_intermediate_size"):

@@ -6,6 +6,8 @@ Sources: transformers 5.19 `utils/quantization_config.py`, compressed-tensors' c
 
 from __future__ import annotations
 
+from collections import Counter
+
 from longproof.geometry.config_fields import ConfigFields
 from longproof.geometry.model import Quantization
 
@@ -29,7 +31,40 @@ def quantization_of(fields: ConfigFields) -> Quantization | None:
         kv_dtype=kv_dtype,
         ignored=ignored,
         parts=_parts(method, ignored),
+        part_bits=_mixed(found) or _expert_bits(fields),
     )
+
+
+def _expert_bits(fields: ConfigFields) -> tuple[tuple[str, float], ...]:
+    """DeepSeek V4 keeps its experts in fp4 with a scale byte per 32 beside an fp8 rest."""
+    return (("experts", 4.25),) if fields.text("expert_dtype") == "fp4" else ()
+
+
+def _mixed(found: ConfigFields) -> tuple[tuple[str, float], ...]:
+    """ModelOpt's MIXED_PRECISION names the format of every layer: the commonest one of each part counts for it."""
+    listed = found.section("quantized_layers")
+    if listed is None:
+        return ()
+    seen: dict[str, Counter[float]] = {part: Counter() for part in _PARTS}
+    for module in listed.values:
+        entry = listed.section(module)
+        bits = None if entry is None else _bits_of(str(entry.stated("quant_algo") or "").upper())
+        if bits is not None:
+            seen[_part_of(module)][bits] += 1
+    return tuple((part, counted.most_common(1)[0][0]) for part, counted in seen.items() if counted)
+
+
+def _bits_of(algo: str) -> float | None:
+    for word, bits in (("NVFP4", 4.5), ("MXFP4", 4.25), ("MXFP8", 8.25), ("FP8", 8.0), ("INT4", 4.125), ("INT8", 8.0)):
+        if word in algo:
+            return bits
+    return None
+
+
+def _part_of(module: str) -> str:
+    if "attn" in module or "attention" in module:
+        return "attention"
+    return "experts" if ".experts" in module and "shared" not in module else "mlp"
 
 
 def _numbers(found: ConfigFields, method: str) -> tuple[float | None, int | None, int]:

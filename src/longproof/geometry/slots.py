@@ -28,7 +28,8 @@ class Slot:
 
 
 WORDS = {
-    "full_attention": Role.ATTEND, "attention": Role.ATTEND, "indexed_attention": Role.ATTEND, "full": Role.ATTEND,
+    "full_attention": Role.ATTEND, "attention": Role.ATTEND, "indexed_attention": Role.ATTEND,
+    "deepseek_sparse_attention": Role.ATTEND, "full": Role.ATTEND,
     "global_attention": Role.ATTEND, "global": Role.ATTEND, "minimax_m3_sparse": Role.ATTEND,
     "sliding_attention": Role.SLIDE, "sliding_window": Role.SLIDE, "local_attention": Role.SLIDE,
     "sliding": Role.SLIDE, "local": Role.SLIDE, "swa": Role.SLIDE,

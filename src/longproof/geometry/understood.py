@@ -47,7 +47,7 @@ _REVIEWED = frozenset(
         "gpt_neox", "opt", "bloom", "falcon", "gpt_bigcode", "chatglm", "internlm2", "internlm3", "baichuan",
         "hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan", "ernie4_5", "ernie4_5_moe", "dots1", "step3p5", "nemotron",
         "nemotron-nas", "arcee", "apertus", "mllama_text_model", "whisper", "stablelm", "persimmon", "olmoe",
-        "zamba2", "minimax_m3_vl_text", "dbrx",
+        "deepseek_ref", "zamba2", "minimax_m3_vl_text", "dbrx",
     ]
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from longproof.domain.measure import Measured, Provenance, Reading, Unknown, derived, value_or_none
 from longproof.errors import GeometryError
 from longproof.geometry.dtypes import weight_element_bytes
-from longproof.geometry.model import Layer, LayerWeights, ModelGeometry
+from longproof.geometry.model import Layer, LayerWeights, ModelGeometry, Quantization
 from longproof.geometry.sharding import rank_layer
 
 # what vLLM 0.19 printed for 30 unquantised models lay within +0.7 % of the count: rotary tables, padding, biases
@@ -107,6 +107,9 @@ def _bytes(
         plain = weight_element_bytes(dtype)
     except GeometryError as problem:
         return Unknown(reason=problem.problem)
+    quantized = model.quantization
+    if quantized is not None and quantized.bits is None and not quantized.part_bits:
+        return Unknown(reason=f"the config does not say how many bits {quantized.method} leaves of a weight")
     total = 0.0
     for layer in layers:
         if layer.weights is None:
@@ -122,11 +125,19 @@ def _bytes(
 def _layer_bytes(model: ModelGeometry, weights: LayerWeights, plain: int) -> float:
     parts = {"attention": weights.attention, "mlp": weights.mlp, "experts": weights.experts}
     total = float(weights.replicated * plain)
-    quantized = model.quantization
     for part, elements in parts.items():
-        if quantized is None or quantized.bits is None or part not in quantized.parts:
-            total += elements * plain
-        else:
-            scales = quantized.scale_bits / quantized.group_size if quantized.group_size else 0
-            total += elements * (quantized.bits + scales) / 8
+        total += elements * (part_bits(model.quantization, part) or 8 * plain) / 8
     return total
+
+
+def part_bits(quantization: Quantization | None, part: str) -> float | None:
+    """Bits of one weight of a part (attention, mlp, experts) with its scales; None where it is not quantised."""
+    if quantization is None:
+        return None
+    for name, bits in quantization.part_bits:
+        if name == part:
+            return bits
+    if quantization.bits is None or part not in quantization.parts:
+        return None
+    scales = quantization.scale_bits / quantization.group_size if quantization.group_size else 0
+    return quantization.bits + scales
