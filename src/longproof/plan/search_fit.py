@@ -1,4 +1,7 @@
-"""What a search asks for each layout: the capacity of its launch, the memory estimated term by term."""
+"""A search from a launch: its cache dtype, its precision, and each layout's capacity, memory estimated term by term.
+
+geometry + launch + Hardware + Workload ──search_devices──▶ SearchResult
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,51 @@ from dataclasses import replace
 
 from longproof.geometry.model import ModelGeometry
 from longproof.plan.capacity import Capacity, Launch, Layout, PlanEngine, RankBudget
+from longproof.plan.layouts import LayoutSpace
 from longproof.plan.memory import MemoryChoices, estimate_memory, estimated_budgets
-from longproof.plan.planner import capacity_of
-from longproof.plan.search_question import CapacityOf
+from longproof.plan.perf_estimate import Rates
+from longproof.plan.perf_model import work_of
+from longproof.plan.planner import capacity_of, on_device
+from longproof.plan.search import search_layouts
+from longproof.plan.search_question import CapacityOf, Hardware, SearchQuestion, SearchResult, Slo, Workload
+from longproof.plan.speeds import cache_dtype, narrow_cache, precision_of
+
+
+def search_devices(
+    geometry: ModelGeometry,
+    launch: Launch,
+    hardware: Hardware,
+    workload: Workload,
+    *,
+    slo: Slo | None = None,
+    space: LayoutSpace | None = None,
+    rates: Rates | None = None,
+    eager: bool = False,
+) -> SearchResult:
+    """The best layouts of a launch for a workload; the launch's own layout is not looked at.
+
+    A launch without a limit gets the one the workload needs. `rates`: calibrated, None = the device's. `eager`: no CUDA
+    graphs. Raises UsageError for what the device or the model does not tell, or no devices.
+    """
+    if launch.max_model_len_tokens is None:
+        launch = replace(launch, max_model_len_tokens=window_tokens(launch.engine, workload.total_tokens))
+    launch = on_device(launch, hardware.device)
+    dtype = cache_dtype(geometry, launch)
+    question = SearchQuestion(
+        geometry=geometry,
+        work=work_of(geometry, dtype),
+        engine=launch.engine,
+        hardware=hardware,
+        workload=workload,
+        slo=slo or Slo(),
+        space=space or LayoutSpace(),
+        precision=precision_of(geometry),
+        rates=rates,
+        narrow_cache=narrow_cache(dtype),
+        speculation=launch.speculation,
+    )
+    choices = MemoryChoices(eager=eager, total_bytes=hardware.device.memory_bytes())
+    return search_layouts(question, estimated_capacity(geometry, launch, choices))
 
 
 def window_tokens(engine: PlanEngine, request_tokens: int) -> int:

@@ -136,7 +136,7 @@ def _check_layout(geometry: ModelGeometry, launch: Launch) -> None:
             rule="DCP not support sliding window.",
         )
     latent = any(isinstance(layer.attention, LatentAttention) for layer in geometry.layers)
-    if layout.tp % layout.dcp:
+    if layout.pcp == 1 and layout.tp % layout.dcp:
         raise LayoutError(
             f"decode context parallel size {layout.dcp} does not divide tensor parallel size {layout.tp}",
             advice=f"use a divisor of {layout.tp}",
