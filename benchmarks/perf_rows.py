@@ -107,6 +107,14 @@ def _models() -> tuple[tuple[re.Pattern[str], dict[str, object], str], ...]:
     return tuple(sorted(known, key=lambda item: -len(item[2])))
 
 
+def model_alias(row: Row) -> str:
+    """The alias under which the row's model is known."""
+    for pattern, _, alias in _models():
+        if pattern.search(row.model):
+            return alias
+    raise CannotDo(f"no geometry is known for '{row.model}'")
+
+
 def geometry(row: Row) -> ModelGeometry:
     """The geometry of the model the row names, with the changes its words ask for."""
     for pattern, entry, _ in _models():
@@ -202,8 +210,13 @@ def precision(row: Row) -> Precision:
     words = _weight_words(row)
     if "row-wise ffn" in words:
         return Precision()
-    found = re.search(r"nvfp4|fp4|fp8|int4|awq", words)
-    return precision_of(found.group(0) if found else "bf16", device(row))
+    return precision_of(weight_format(row), device(row))
+
+
+def weight_format(row: Row) -> str:
+    """nvfp4, fp4, fp8, int4, awq or bf16, as the row's model words say."""
+    found = re.search(r"nvfp4|fp4|fp8|int4|awq", _weight_words(row))
+    return found.group(0) if found else "bf16"
 
 
 # --- device ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Predicted against published performance: python benchmarks/perf_truth.py ROWS.jsonl
+"""Predicted against published performance: python benchmarks/perf_truth.py ROWS.jsonl [--peer PYTHON]
 
 One line per row that can be done, grouped; then the rows that cannot, with the reason; then the summary. The last line
 reads `prefill median X % p90 Y % decode median X % p90 Y %`. Measured and figure rows count there; claims and
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perf_metrics import METRICS
+from perf_peer import Peer
 from perf_rows import CannotDo, Row, device, layout, read_rows, seconds, work
 
 from longproof.errors import LongproofError
@@ -74,14 +75,16 @@ class Done:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the comparison; 2 for a wrong call, 1 when a formula row disagrees, else 0."""
-    if len(arguments) != 1:
-        print("usage: python benchmarks/perf_truth.py ROWS.jsonl", file=sys.stderr)
+    if len(arguments) not in (1, 3) or (len(arguments) == 3 and arguments[1] != "--peer"):
+        print("usage: python benchmarks/perf_truth.py ROWS.jsonl [--peer PYTHON]", file=sys.stderr)
         return 2
     rows = read_rows(Path(arguments[0]))
     done, left = predict_all(rows)
     print_rows(done)
     print_left(left)
     print_choices(rows)
+    if len(arguments) == 3:
+        print_peer(done, arguments[2])
     return print_summary(done, len(rows))
 
 
@@ -168,6 +171,37 @@ def print_choices(rows: Sequence[Row]) -> None:
             f"regret {100 * regret:.2f} %"
         )
     print(f"  right {right} of {total}, worst regret {100 * worst:.2f} % (prompts measured one way only are left out)")
+
+
+def print_peer(done: Sequence[Done], python: str) -> None:
+    """AIConfigurator on the prefill and decode rows it can do, beside this planner on the same rows.
+
+    Not a fair fight: this planner's constants were fitted on some of these runs, AIConfigurator's tables on kernels.
+    """
+    pairs: dict[str, list[tuple[Done, float]]] = defaultdict(list)
+    reasons: dict[str, int] = defaultdict(int)
+    print("\nAIConfigurator on the same rows (constants used here were fitted on some of these runs, its own were not)")
+    with Peer(python) as peer:
+        for d in done:
+            if d.group not in ("prefill", "decode"):
+                continue
+            try:
+                told = peer.predict(d.row, d.group)
+            except (CannotDo, LongproofError) as reason:
+                reasons[str(reason)] += 1
+                continue
+            pairs[d.group].append((d, told))
+            print(
+                f"  {d.row.id:<44} published {d.row.value:>12.5g} {d.row.unit:<10} here {100 * d.error:+7.1f} %  "
+                f"peer {100 * (told / d.row.value - 1):+7.1f} %"
+            )
+    for group, both in pairs.items():
+        here, there = (
+            _spread(e) for e in zip(*((abs(d.error), abs(p / d.row.value - 1)) for d, p in both), strict=True)
+        )
+        print(f"  {group}, {len(both)} rows: here {here}; AIConfigurator {there}")
+    for reason, count in sorted(reasons.items(), key=lambda item: -item[1]):
+        print(f"  {count:>3} rows not: {reason}")
 
 
 def print_summary(done: Sequence[Done], rows: int) -> int:
