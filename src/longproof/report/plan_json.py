@@ -17,7 +17,7 @@ from longproof.plan.summary import ModelSummary
 def plan_json(plan: Plan, *, command: str | None = None) -> str:
     """The whole plan. `judgement.value.verdict.kind` is admit, queue or reject."""
     document: dict[str, object] = {
-        "model": _tree(plan.model),
+        "model": tree(plan.model),
         "engine": plan.launch.engine.value,
         "version": plan.launch.version,
         "layout": {"name": describe_layout(plan.launch.layout), **_fields(plan.launch.layout)},
@@ -25,14 +25,14 @@ def plan_json(plan: Plan, *, command: str | None = None) -> str:
         "device": plan.device,
         "limit_tokens": plan.rule.limit_tokens,
         "request": {**_fields(plan.request), "input_tokens": plan.request.input_tokens},
-        "ranks": [_tree(rank) for rank in plan.ranks],
-        "capacity": _tree(plan.capacity),
-        "judgement": _tree(plan.judgement),
-        "at_once": _tree(plan.at_once),
-        "curve": _tree(plan.curve),
-        "speeds": _tree(plan.speeds),
-        "prices": _tree(plan.prices),
-        "mix": _tree(plan.mix),
+        "ranks": [tree(rank) for rank in plan.ranks],
+        "capacity": tree(plan.capacity),
+        "judgement": tree(plan.judgement),
+        "at_once": tree(plan.at_once),
+        "curve": tree(plan.curve),
+        "speeds": tree(plan.speeds),
+        "prices": tree(plan.prices),
+        "mix": tree(plan.mix),
         "unknown": list(plan.unknowns),
         "notes": list(plan.notes),
     }
@@ -46,12 +46,13 @@ def summary_json(summary: ModelSummary) -> str:
     return _dump(_fields(summary))
 
 
-def _tree(value: object) -> object:
+def tree(value: object) -> object:
+    """A value as JSON has it: dataclasses as objects, readings with provenance or the reason they are unknown."""
     if isinstance(value, Unknown):
         return {"unknown": value.reason}
     if isinstance(value, Measured):
         known = cast("Measured[object]", value)  # isinstance loses the parameter
-        return {"value": _tree(known.value), "provenance": known.provenance.value, "source": known.source}
+        return {"value": tree(known.value), "provenance": known.provenance.value, "source": known.source}
     if isinstance(value, TimeEstimate):
         return {"seconds": value.seconds, "low_seconds": value.low, "high_seconds": value.high, **_fields(value)}
     if is_dataclass(value) and not isinstance(value, type):
@@ -62,13 +63,13 @@ def _tree(value: object) -> object:
         return value.value
     if isinstance(value, (tuple, list)):
         items: list[object] = list(value)  # pyright: ignore[reportUnknownArgumentType] - an object's items are objects
-        return [_tree(entry) for entry in items]
+        return [tree(entry) for entry in items]
     return value
 
 
 def _fields(value: object) -> dict[str, object]:
     assert is_dataclass(value)  # the caller asked
-    return {field.name: _tree(getattr(value, field.name)) for field in fields(value)}
+    return {field.name: tree(getattr(value, field.name)) for field in fields(value)}
 
 
 def _dump(document: dict[str, object]) -> str:
