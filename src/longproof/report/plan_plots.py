@@ -66,8 +66,8 @@ def _memory_panel(plan: Plan) -> str:
     """Stacked bars, one per stage: the fullest rank of each, against the device's memory."""
     stages = _stage_ranks(plan)
     sizes = [_amounts(rank) for rank in stages]
-    if not any(any(parts) for parts in sizes):
-        return ""
+    if not any(rank.cache_bytes for rank in stages) and all(rank.memory is None for rank in stages):
+        return ""  # bare weights are no picture of what fits
     device = max((value_or_none(r.memory.device_bytes) or 0 for r in stages if r.memory is not None), default=0)
     words = Words(name="memory", title="Memory of one rank by stage", axis="GiB on one rank of each stage", unit="GiB")
     with frame() as (figure, axes):
