@@ -3,8 +3,8 @@
     python benchmarks/plan_speed.py MODELS.jsonl
 
 Every model of the file is planned at one rank with 20 GiB by vLLM's rules, and whole (memory, capacity, admission,
-time, price) on 8 devices; then one synthetic model of growing depth; then the searches of `search_speed.py`. Times are the
-median and the worst of the repeats, on one core.
+time, price) on 8 devices; then one synthetic model of growing depth; then the searches of `search_speed.py`. Times are
+the median and the worst of the repeats, on one core.
 """
 
 from __future__ import annotations
@@ -56,9 +56,8 @@ def main(arguments: list[str]) -> int:
         f"{len(medians)} models: median {statistics.median(medians):.2f} ms, slowest model {max(medians):.2f} ms, "
         f"slowest single plan {worst:.2f} ms"
     )
-    print(
-        f"{len(whole)} whole plans on 8 devices: median {statistics.median(whole):.2f} ms, slowest {max(whole):.2f} ms"
-    )
+    middle = statistics.median(whole)
+    print(f"{len(whole)} whole plans on 8 devices: median {middle:.2f} ms, slowest {max(whole):.2f} ms")
     for depth in _DEPTHS:
         times = _times(_uniform(depth))
         median = statistics.median(times)

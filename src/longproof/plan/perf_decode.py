@@ -86,10 +86,11 @@ def cache_read_bytes(work: ModelWork, batch: Batch, layout: Layout) -> float:
     sequences = math.ceil(batch.sequences / layout.dp)
     split = max(1, layout.tp // layout.dp) if layout.dp_attention else layout.tp
     total = 0.0
-    for layer in work.layers:
-        total += 2 * layer.state_bytes / split
+    for layer, count in work.counted:
+        total += count * 2 * layer.state_bytes / split
         if layer.attention is not None:
-            total += rank_share(layer.attention, split, layout) * layer.attention.read_bytes(batch.context_tokens)
+            share = rank_share(layer.attention, split, layout)
+            total += count * share * layer.attention.read_bytes(batch.context_tokens)
     return sequences * total
 
 
@@ -111,7 +112,7 @@ def cache_replication(work: ModelWork, layout: Layout) -> float:
 
 
 def _overhead(work: ModelWork, rates: Rates, *, narrow_cache: bool) -> float:
-    mixtures = sum(1 for layer in work.layers if layer.experts)
+    mixtures = sum(count for layer, count in work.counted if layer.experts)
     narrow = NARROW_LAYER_SECONDS if narrow_cache and rates.layer_seconds else 0.0
     return (rates.layer_seconds + narrow) * len(work.layers) + rates.expert_layer_seconds * mixtures
 
@@ -127,7 +128,7 @@ def _weights(
 ) -> float:
     tokens = batch.sequences * batch.tokens_each
     reading = work.weight_bytes(tokens) / (layout.tp * bandwidth)
-    active = sum(layer.active_elements for layer in work.layers) + work.head_elements
+    active = sum(count * layer.active_elements for layer, count in work.counted) + work.head_elements
     computing = 2 * active * tokens / (layout.tp * peak_flops(device, precision.weights) * rates.prefill)
     return max(reading, computing)
 
@@ -142,14 +143,14 @@ def _all_reduce(work: ModelWork, device: Device, batch: Batch, layout: Layout, r
 def _context_parallel(work: ModelWork, device: Device, batch: Batch, layout: Layout) -> float:
     tokens = math.ceil(batch.sequences / layout.dp) * batch.tokens_each
     seconds = 0.0
-    for layer in work.layers:
+    for layer, count in work.counted:
         a = layer.attention
         if a is None or not a.grows:
             continue
         if layout.dcp > 1:
             exchanged = tokens * a.query_heads * a.merged_dim * _ACTIVATION_BYTES
-            seconds += DCP_MERGE_SECONDS + DCP_DOUBLING_SECONDS * math.log2(layout.dcp)
-            seconds += small_gather_seconds(device, layout.dcp, exchanged)
+            seconds += count * (DCP_MERGE_SECONDS + DCP_DOUBLING_SECONDS * math.log2(layout.dcp))
+            seconds += count * small_gather_seconds(device, layout.dcp, exchanged)
         if layout.pcp > 1:
-            seconds += RING_DECODE_SECONDS + RING_DECODE_HOP_SECONDS * (layout.pcp - 1)
+            seconds += count * (RING_DECODE_SECONDS + RING_DECODE_HOP_SECONDS * (layout.pcp - 1))
     return seconds

@@ -122,7 +122,7 @@ def _all_reduce(work: ModelWork, device: Device, prompt: Prompt, layout: Layout)
     data = tokens * work.hidden_size * ACTIVATION_BYTES
     layers = len(work.layers) / layout.pp
     if layout.dp_attention and layout.ep > 1:
-        chosen = max((layer.experts_per_token for layer in work.layers), default=0)
+        chosen = max((layer.experts_per_token for layer, _ in work.counted), default=0)
         return layers * 2 * all_to_all_seconds(device, layout.ep, data * chosen / layout.ep)
     return layers * 2 * all_reduce_seconds(device, layout.tp, data)
 
@@ -138,12 +138,12 @@ def _ring(
 ) -> float:
     flops = peak_flops(device, precision.attention) * rates.prefill
     seconds = 0.0
-    for layer in work.layers:
-        seconds += RING_LAYER_SECONDS + RING_STEP_SECONDS * (layout.pcp - 1)
+    for layer, count in work.counted:
+        seconds += count * (RING_LAYER_SECONDS + RING_STEP_SECONDS * (layout.pcp - 1))
         if layer.attention is not None and layer.attention.grows:
             if prompt.cached_tokens:
-                seconds += CACHED_TOKEN_SECONDS * (prompt.new_tokens + prompt.cached_tokens) / layout.pcp
-            seconds += ring_step(
+                seconds += count * CACHED_TOKEN_SECONDS * (prompt.new_tokens + prompt.cached_tokens) / layout.pcp
+            step = ring_step(
                 device,
                 ring_heads(layer.attention),
                 ranks=layout.pcp,
@@ -152,7 +152,8 @@ def _ring(
                 new=prompt.new_tokens,
                 cached=prompt.cached_tokens,
                 ring=ring,
-            ).exposed
+            )
+            seconds += count * step.exposed
     return seconds / layout.pp
 
 

@@ -10,7 +10,8 @@ Attention of T new tokens on P cached ones, per layer (causal, so half of the ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,27 +116,34 @@ class LayerWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWork:
-    """A model's layers, and the output head, which prefill applies to one token and decode to each."""
+    """A model's layers, and the output head, which prefill applies to one token and decode to each.
+
+    `counted`: the distinct layers and how often each occurs: sums over layers need no more, whatever the depth.
+    """
 
     name: str
     layers: tuple[LayerWork, ...]
     hidden_size: int
     head_elements: int = 0
     head_bytes: float = 0.0
+    counted: tuple[tuple[LayerWork, int], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counted", tuple(Counter(self.layers).items()))
 
     def weight_flops(self, tokens: int) -> float:
         """FLOP of all projections for `tokens` prompt tokens; the output head is applied once."""
-        per_token = sum(layer.active_elements + 2 * layer.state_elements for layer in self.layers)
+        per_token = sum(n * (layer.active_elements + 2 * layer.state_elements) for layer, n in self.counted)
         return 2 * tokens * per_token + 2 * self.head_elements
 
     def attention_flops(self, new: int, cached: int = 0) -> float:
         """FLOP of attention for `new` tokens on `cached` ones."""
-        return sum(layer.attention.flops(new, cached) for layer in self.layers if layer.attention is not None)
+        return sum(n * layer.attention.flops(new, cached) for layer, n in self.counted if layer.attention is not None)
 
     def weight_bytes(self, tokens: float) -> float:
         """Weight bytes a step of `tokens` tokens reads: everything dense, and the experts that get a token."""
-        dense = sum(layer.dense_bytes for layer in self.layers) + self.head_bytes
-        return dense + sum(layer.expert_bytes * layer.touched_share(tokens) for layer in self.layers)
+        dense = sum(n * layer.dense_bytes for layer, n in self.counted) + self.head_bytes
+        return dense + sum(n * layer.expert_bytes * layer.touched_share(tokens) for layer, n in self.counted)
 
     def cached_token_bytes(self) -> float:
         """Cache bytes one more token adds, once the windows are full. Indexer keys included."""

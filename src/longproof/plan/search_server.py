@@ -38,23 +38,21 @@ class Server:
 
     def step(self, sessions: int) -> TimeEstimate:
         """One decode step with so many sessions, at the middle of their output. Each size is worked out once."""
-        if sessions not in self._steps:
+        # A pipeline keeps one micro-batch on each stage: a token's step has a stage's share of the sessions.
+        sequences = math.ceil(sessions / self.layout.pp)
+        if sequences not in self._steps:
             workload = self.question.workload
-            # A pipeline keeps one micro-batch on each stage: a token's step has a stage's share of the sessions.
-            batch = Batch(
-                sequences=math.ceil(sessions / self.layout.pp),
-                context_tokens=workload.input_tokens + workload.output_tokens / 2,
-            )
-            self._steps[sessions] = decode_time(
+            context_tokens = workload.input_tokens + workload.output_tokens / 2
+            self._steps[sequences] = decode_time(
                 self.question.work,
                 self.question.hardware.device,
-                batch,
+                Batch(sequences=sequences, context_tokens=context_tokens),
                 layout=decode_layout(self.question.engine, self.layout),
                 precision=self.question.precision,
                 rates=self.question.rates,
                 narrow_cache=self.question.narrow_cache,
             )
-        return self._steps[sessions]
+        return self._steps[sequences]
 
     def decode_seconds(self, sessions: int) -> float:
         """The server's time for one request's output, in a batch of so many."""
