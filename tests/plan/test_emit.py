@@ -158,7 +158,8 @@ def test_replicas_share_a_host_with_devices_and_ports_of_their_own_when_small() 
     # 8 devices a host: four servers, on two hosts
     assert [options_of(c.argv)["--port"] for c in commands] == ["8000", "8001", "8002", "8003"]
     assert [dict(c.env)["CUDA_VISIBLE_DEVICES"] for c in commands] == ["0,1", "2,3", "4,5", "6,7"]
-    assert "the same on 2 hosts, 6 servers in all" in commands[0].comment
+    assert commands[1].comment == "serve: server 2 of a host, on 2 hosts; 6 servers in all"
+    assert commands[2].comment == "serve: server 3 of a host, on 1 host; 6 servers in all"
     rocm = order(VLLM, Arrangement(layout=Layout(), replicas=2), launch=Launch(engine=VLLM, device=Device.ROCM))
     assert dict(server_commands(rocm)[1].env) == {"HIP_VISIBLE_DEVICES": "1"}
 

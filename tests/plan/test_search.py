@@ -281,6 +281,21 @@ def test_real_capacities_decide_when_searching_from_a_launch() -> None:
     assert 3 <= found.winner.holds <= 4
 
 
+def test_missing_memory_is_told_per_rank_when_no_layout_fits() -> None:
+    # 200 layers x 218 M x 2 B = 87 GB of weights on one 80 GB device
+    found = search_devices(
+        dense(200),
+        Launch(engine=VLLM, version="0.32.0"),
+        Hardware(device=DEVICE, count=1),
+        Workload(input_tokens=120_000, output_tokens=1000),
+    )
+    assert found.ranked == ()
+    (only,) = found.unfit
+    assert "stage 0 may use" in only.reason
+    assert "too much" in only.reason
+    assert found.explanation[1].startswith("The widest, TP1: nothing is left for a KV cache: stage 0 may use")
+
+
 def test_sglang_gets_one_token_more_of_window_when_launched() -> None:
     assert window_tokens(SGLANG, 101_000) == 101_001
     assert window_tokens(VLLM, 101_000) == 101_000

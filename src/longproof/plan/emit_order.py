@@ -138,15 +138,21 @@ def shell_placements(order: LaunchOrder, pool: Pool) -> tuple[tuple[Placement, s
             for node in range(pool.nodes)
         )  # fmt: skip
     here = min(pool.per_host, pool.replicas)
-    hosts = -(-pool.replicas // here)
     return tuple(
         (
             Placement(
                 role=pool.role, layout=pool.layout, nodes=1, node="0", leader=LEADER_IN_SHELL, port=order.port + slot,
                 slot=slot,
             ),
-            f"{pool.role.value}: server {slot + 1} of {pool.replicas}"
-            + ("" if hosts == 1 else f"; the same on {hosts} hosts, {pool.replicas} servers in all"),
+            f"{pool.role.value}: server {slot + 1} of {_times(pool, slot, here)}",
         )
         for slot in range(here)
     )  # fmt: skip
+
+
+def _times(pool: Pool, slot: int, here: int) -> str:
+    """``3``, or on how many hosts the command of this slot is to be started."""
+    hosts = -(-(pool.replicas - slot) // here)
+    if pool.replicas <= here:
+        return str(pool.replicas)
+    return f"a host, on {hosts} {'host' if hosts == 1 else 'hosts'}; {pool.replicas} servers in all"

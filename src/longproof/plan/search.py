@@ -4,6 +4,7 @@
 
 Ranked by: SLO kept (else how far it is missed), then device time per request (price is that times $/hour), then the
 first token. One plan per layout, a bounded number of pool splits: the work grows linearly with the layouts.
+Drafting takes memory here, its gain in time is not counted (`perf_speculative` has it).
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from longproof.geometry.model import ModelGeometry
-from longproof.plan.capacity import Capacity, Launch, Layout, PlanEngine, RankBudget
+from longproof.plan.capacity import Capacity, Launch, Layout, PlanEngine
 from longproof.plan.layouts import LayoutSpace
-from longproof.plan.memory import MemoryChoices, estimate_memory, estimated_budgets
+from longproof.plan.memory import MemoryChoices, RankMemory, estimate_memory, estimated_budgets
 from longproof.plan.perf_estimate import Rates
 from longproof.plan.perf_model import work_of
-from longproof.plan.planner import capacity_of, on_device
+from longproof.plan.planner import capacity_of, check_weights, on_device
 from longproof.plan.search import search_layouts
 from longproof.plan.search_question import CapacityOf, Hardware, SearchQuestion, SearchResult, Slo, Workload
 from longproof.plan.speeds import cache_dtype, narrow_cache, precision_of
@@ -65,15 +65,19 @@ def window_tokens(engine: PlanEngine, request_tokens: int) -> int:
 
 
 def estimated_capacity(geometry: ModelGeometry, launch: Launch, choices: MemoryChoices) -> CapacityOf:
-    """The capacity of `launch` in each layout that is asked for."""
-    budgets: dict[Layout, tuple[RankBudget, ...]] = {}
+    """The capacity of `launch` in each layout that is asked for.
+
+    What it returns raises LayoutError, with the amounts per rank, where the weights leave nothing.
+    """
+    memory: dict[Layout, tuple[RankMemory, ...]] = {}
 
     def of(layout: Layout) -> Capacity:
         laid = replace(launch, layout=layout)
         # DCP spreads the cache and nothing else: layouts that differ in it leave the same memory.
         alike = replace(layout, dcp=1)
-        if alike not in budgets:
-            budgets[alike] = estimated_budgets(estimate_memory(geometry, laid, choices))
-        return capacity_of(geometry, laid, budgets[alike])
+        if alike not in memory:
+            memory[alike] = estimate_memory(geometry, laid, choices)
+        check_weights(memory[alike])
+        return capacity_of(geometry, laid, estimated_budgets(memory[alike]))
 
     return of
