@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from longproof.claim.timed_points import timed_points
 from longproof.cli.inspect import names_model
 from longproof.cli.main import run
 from longproof.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNDECIDED, EXIT_USER_ERROR
+from longproof.testing import HONEST, LyingEngine
 
 LLAMA_8B = {
     "model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
@@ -120,6 +122,22 @@ def test_geometry_is_shown_when_a_model_is_inspected(model: str, capsys: pytest.
     assert "131,072 B per token" in out
 
 
+def test_speeds_come_from_a_proof_when_calibrating(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evidence = str(tmp_path / "evidence")
+    with LyingEngine(HONEST) as url:
+        proof = ("prove", url, "--only", "speed", "--lengths", "512,1024,2048", "--repeats", "2", "--out", evidence)
+        assert run(proof) == EXIT_OK
+    capsys.readouterr()
+    options = (model, "--device", "h100-sxm", "--context", "8Ki", "--json")
+    published = json.loads(planned(capsys, *options))["speeds"]["value"]
+    own = json.loads(planned(capsys, *options, "--calibrate", evidence))["speeds"]["value"]
+    assert any("calibrated on" in note for note in own["prefill"]["notes"])
+    assert own["prefill"]["seconds"] != published["prefill"]["seconds"]
+    assert [point.tokens for point in timed_points(Path(evidence)).prefill] == [512, 1024, 2048]
+
+
 @pytest.mark.parametrize(
     ("target", "is_model"),
     [
@@ -178,6 +196,17 @@ def test_the_missing_field_is_named_when_an_architecture_is_unknown(
     path.write_text(json.dumps({"model_type": "something_new", "hidden_size": 4096}))
     assert "num_hidden_layers" in refused(capsys, "plan", str(path))
     assert "num_hidden_layers" in refused(capsys, "inspect", str(path))
+
+
+def test_evidence_without_times_is_refused_when_calibrating(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evidence = str(tmp_path / "evidence")
+    with LyingEngine(HONEST) as url:
+        run(("prove", url, "--only", "accounting", "--out", evidence))
+    capsys.readouterr()
+    options = ("--device", "h100-sxm", "--calibrate", evidence)
+    assert "no timed prompts" in refused(capsys, "plan", model, *options)
 
 
 def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -235,3 +235,30 @@ def test_need_is_the_engines_own_when_groups_differ(tokens: int) -> None:
 def test_sglang_keeps_a_token_back_when_the_window_is_filled() -> None:
     launch = Launch(engine=PlanEngine.SGLANG, max_model_len_tokens=4096)
     assert whole_window(read_hf(LLAMA_8B), launch, 96).total_tokens == 4095
+
+
+def test_every_data_parallel_rank_has_its_pool_when_there_are_several() -> None:
+    geometry = read_hf(LLAMA_8B)
+    held: list[int] = []
+    for dp in (1, 4):
+        launch = Launch(engine=PlanEngine.VLLM, version="0.32.0", layout=Layout(dp=dp), max_model_len_tokens=65_536)
+        plan = make_plan(
+            geometry, launch, whole_window(geometry, launch, 100), choices=PlanChoices(available_bytes=(20 * GIB,))
+        )
+        assert isinstance(plan.at_once, Measured)
+        held.append(plan.at_once.value)
+        assert any("data-parallel ranks" in note for note in plan.notes) == (dp > 1)
+    # 20 GiB / (131,072 B x 16) = 10,240 blocks, one of them the null block; a request takes 4,096
+    assert held == [2, 8]
+
+
+def test_no_two_slots_serve_one_request_when_slots_are_apart() -> None:
+    launch = Launch(
+        engine=PlanEngine.LLAMACPP, max_model_len_tokens=8192, max_num_seqs=4, llamacpp=LlamacppOptions(unified=False)
+    )
+    request = RequestShape(content_tokens=4000, output_tokens=96)
+    plan = make_plan(read_hf(SMOLLM2), launch, request, choices=PlanChoices(available_bytes=(GIB,)))
+    assert isinstance(plan.judgement, Measured)
+    assert not plan.judgement.value.answer(Question.CAPACITY).fits
+    assert isinstance(plan.at_once, Measured)
+    assert plan.at_once.value == 0

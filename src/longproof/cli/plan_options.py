@@ -57,6 +57,7 @@ MEMORY_OPTIONS = (
     click.option(
         "--available-kv-gib", metavar="GIB[,GIB]", help="KV memory of a rank, measured: one figure, or one per stage."
     ),
+    click.option("--weights-gib", type=float, help="All weights on disk; default: from the model's files or shapes."),
     click.option("--pool-tokens", type=_TOKENS, help="SGLang's --max-total-tokens."),
     click.option("--max-num-seqs", type=click.IntRange(1), help="Most requests at once; slots, for llama.cpp."),
     click.option("--max-num-batched-tokens", type=_TOKENS, help="Tokens of one forward pass."),
@@ -98,7 +99,7 @@ def understood(model: str, given: dict[str, Any]) -> Asked:
     from longproof.hardware.catalogue import find_device
     from longproof.plan.planner import on_device
 
-    geometry = read_geometry(model)
+    geometry = _weighed(read_geometry(model), given["weights_gib"])
     device = None if given["device"] is None else find_device(given["device"])
     launch = on_device(_launch(given), device)
     return Asked(
@@ -108,6 +109,19 @@ def understood(model: str, given: dict[str, Any]) -> Asked:
         device=device,
         choices=_choices(geometry, launch, device, given),
     )
+
+
+def _weighed(geometry: ModelGeometry, gib: float | None) -> ModelGeometry:
+    """The geometry with the size of its weights as the user says it."""
+    from dataclasses import replace
+
+    from longproof.domain.measure import given
+
+    if gib is None:
+        return geometry
+    if gib <= 0:
+        raise UsageError(f"weights of {gib} GiB cannot be", advice="give the size of the model's files")
+    return replace(geometry, weight_file_bytes=given(int(gib * (1 << 30)), "--weights-gib"))
 
 
 def _launch(given: dict[str, Any]) -> Launch:

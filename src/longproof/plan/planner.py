@@ -171,7 +171,7 @@ def make_plan(
         speeds=speeds,
         prices=prices_of(geometry, launch, device, capacity, choices.rates, choices.usd_per_hour, request),
         mix=_mixed(launch, pools, rule, capacity, choices),
-        notes=tuple(dict.fromkeys((*geometry.notes, *capacity.notes))),
+        notes=tuple(dict.fromkeys((*geometry.notes, *capacity.notes, *_data_parallel(launch)))),
     )
 
 
@@ -283,6 +283,16 @@ def _ranks(memory: Sequence[RankMemory], capacity: Capacity, choices: PlanChoice
     return tuple(found)
 
 
+def _data_parallel(launch: Launch) -> tuple[str, ...]:
+    if launch.layout.dp == 1:
+        return ()
+    note = (
+        f"each of the {launch.layout.dp} data-parallel ranks has its own pool: the three answers, the load and a mix"
+        " are about one of them, requests at once, speed and price about all"
+    )
+    return (note,)
+
+
 def _judged(
     request: RequestShape, pools: Sequence[Pool], rule: AdmissionRule, capacity: Capacity, choices: PlanChoices
 ) -> Reading[Judgement]:
@@ -292,9 +302,11 @@ def _judged(
 
 
 def sessions_at_once(launch: Launch, pools: Sequence[Pool], tokens: int) -> int:
-    """Requests of `tokens` that all pools hold together, at most the configured number of sequences."""
+    """Requests of `tokens` that run together on all data-parallel ranks, each of which has such pools and takes at most
+    the configured number of sequences."""
     held = min((pool.capacity_blocks // max(1, pool.need.blocks(tokens)) for pool in pools), default=0)
-    return held if launch.max_num_seqs is None else min(held, launch.max_num_seqs)
+    each = held if launch.max_num_seqs is None else min(held, launch.max_num_seqs)
+    return each * launch.layout.dp
 
 
 def _at_once(launch: Launch, pools: Sequence[Pool], request: RequestShape, capacity: Capacity) -> Reading[int]:

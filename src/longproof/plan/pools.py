@@ -38,6 +38,19 @@ class VllmNeed(BlockNeed):
         return self.pool.blocks_for(tokens) if tokens else 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotNeed(BlockNeed):
+    """One of `slots` slots, whatever the length up to a slot's; a longer request fits none, as it cannot have two."""
+
+    slots: int
+
+    def blocks(self, tokens: int) -> int:
+        """1, or one more than there are for what no slot holds; 0 for no tokens."""
+        if tokens < 0:
+            raise ValueError(f"{tokens} tokens")
+        return 0 if tokens == 0 else 1 if tokens <= self.block_tokens else self.slots + 1
+
+
 def admission_rule(geometry: ModelGeometry, launch: Launch, capacity: Capacity) -> AdmissionRule:
     """The limit the engine enforces and how it reserves."""
     trained = value_or_none(geometry.max_position_tokens)
@@ -156,8 +169,8 @@ def _llamacpp_parts(geometry: ModelGeometry, launch: Launch, capacity: Capacity)
     cells = cut_cells(context, launch.max_num_seqs, launch.llamacpp.unified)
     if cells.unified:
         return [("", cells.total, BlockNeed())]
-    # a request owns a slot whatever its length; one longer than a slot is refused by the limit
-    return [(" slots", cells.slots, BlockNeed(block_tokens=max(1, capacity.need.request_tokens)))]
+    need = SlotNeed(block_tokens=max(1, capacity.need.request_tokens), slots=cells.slots)
+    return [(" slots", cells.slots, need)]
 
 
 def _first(pools: Iterable[PoolCapacity], wanted: Callable[[PoolCapacity], bool]) -> PoolCapacity | None:

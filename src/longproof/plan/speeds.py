@@ -158,9 +158,8 @@ def precision_of(geometry: ModelGeometry) -> Precision:
 
 
 def _session_bytes(work: ModelWork, tokens: int, launch: Launch) -> float:
-    """Cache of one session over all replicas: the fleet is every replica's devices."""
-    replicas = 1 if launch.layout.dp_attention else launch.layout.dp
-    return work.sequence_bytes(tokens) * replicas
+    """Cache of one session on every data-parallel rank: each has a pool of its own."""
+    return work.sequence_bytes(tokens) * launch.layout.dp
 
 
 def _bands(limit: int) -> tuple[tuple[str, int], ...]:
