@@ -38,39 +38,30 @@ def search_options(command: Command) -> Command:
 def search(asked: Asked, given: dict[str, Any]) -> SearchResult:
     """Every layout of the engine on the devices, ranked for the request. Raises UserError."""
     from longproof.domain.measure import Reading, Unknown, derived
+    from longproof.domain.measure import given as stated
     from longproof.plan.cost import price_band
-    from longproof.plan.memory import MemoryChoices
-    from longproof.plan.perf_model import work_of
-    from longproof.plan.search import search_layouts
-    from longproof.plan.search_fit import estimated_capacity
-    from longproof.plan.search_question import Hardware, SearchQuestion, Workload
-    from longproof.plan.speeds import cache_dtype, narrow_cache, precision_of
+    from longproof.plan.search_fit import search_devices
+    from longproof.plan.search_question import Hardware, Workload
 
     if asked.device is None:
         raise UsageError("a search needs to know the devices", advice="name them: --device h100-sxm --devices 8")
-    dtype = cache_dtype(asked.geometry, asked.launch)
-    price = price_band(asked.device)
-    usd: Reading[float] = price if isinstance(price, Unknown) else derived(price.value.typical, price.source)
+    band = price_band(asked.device)
+    usd: Reading[float] = band if isinstance(band, Unknown) else derived(band.value.typical, band.source)
     if asked.choices.usd_per_hour is not None:
-        usd = derived(asked.choices.usd_per_hour.typical, "--usd-per-hour")
-    question = SearchQuestion(
-        geometry=asked.geometry,
-        work=work_of(asked.geometry, dtype),
-        engine=asked.launch.engine,
-        hardware=Hardware(device=asked.device, count=given["devices"], usd_per_hour=usd),
-        workload=Workload(
+        usd = stated(asked.choices.usd_per_hour.typical, "--usd-per-hour")
+    return search_devices(
+        asked.geometry,
+        asked.launch,
+        Hardware(device=asked.device, count=given["devices"], usd_per_hour=usd),
+        Workload(
             input_tokens=max(1, asked.request.input_tokens),
             output_tokens=max(1, asked.request.output_tokens),
             sessions=given["sessions"],
         ),
         slo=_slo(given),
-        precision=precision_of(asked.geometry),
         rates=asked.choices.rates,
-        narrow_cache=narrow_cache(dtype),
-        speculation=asked.launch.speculation,
+        eager=asked.choices.eager,
     )
-    memory = MemoryChoices(eager=asked.choices.eager, total_bytes=asked.device.memory_bytes())
-    return search_layouts(question, estimated_capacity(asked.geometry, asked.launch, memory))
 
 
 def launch_text(model: str, asked: Asked, arrangement: Arrangement, given: dict[str, Any]) -> str:
