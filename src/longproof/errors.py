@@ -5,6 +5,8 @@
     │   ├── UsageError              an option or argument makes no sense
     │   ├── TargetError             the URL, key or model does not answer as asked
     │   ├── ModelFileError          a model file cannot be read, found or trusted
+    │   │   └── GeometryError         its description lacks what decides the size of its cache or weights
+    │   ├── LayoutError             the model cannot be spread over ranks and stages as asked
     │   ├── BudgetError             the budget does not hold the smallest useful run
     │   ├── EvidenceError           the evidence directory is damaged, sealed or of another run
     │   └── ConfigurationMismatch   a claim was asked about a configuration it does not describe
@@ -57,6 +59,22 @@ class TargetError(UserError):
 
 class ModelFileError(UserError):
     """A model file is missing, unreadable, not a GGUF, or not the one that was pinned."""
+
+
+class GeometryError(ModelFileError):
+    """A model's description does not settle what it costs. `missing` names the fields that would."""
+
+    def __init__(self, problem: str, *, advice: str, missing: tuple[str, ...] = ()) -> None:
+        super().__init__(problem, advice=advice)
+        self.missing = missing
+
+
+class LayoutError(UserError):
+    """A layout breaks a rule: heads that do not divide, stages that do not add up. `rule` states the rule."""
+
+    def __init__(self, problem: str, *, advice: str, rule: str = "") -> None:
+        super().__init__(problem, advice=advice)
+        self.rule = rule
 
 
 class BudgetError(UserError):

@@ -9,6 +9,7 @@ A collector of our own: a library for this would still need our rules for comman
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -34,6 +35,12 @@ ELSEWHERE = {
     "pip": "the environment is there already",
 }
 SHELL = {"longproof", "cp", "cmp"}
+CONFIG = {
+    "model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "hidden_size": 4096, "vocab_size": 128_256, "intermediate_size": 14_336, "torch_dtype": "bfloat16",
+    "max_position_embeddings": 131_072,
+}  # fmt: skip
+"""The model that pages plan: what its config.json says."""
 PAGES = [
     page
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -114,8 +121,9 @@ def test_every_block_runs_when_a_page_is_followed(
     here = {URL_IN_PAGES: url, SLUG_IN_PAGES: f"http-127.0.0.1-{url.rpartition(':')[2]}"}
     if not re.search(r"^\$ longproof prove http", page.read_text(encoding="utf-8"), re.MULTILINE):
         (place / "longproof-evidence").mkdir()
-        shutil.copytree(evidence, place / "longproof-evidence" / f"{here[SLUG_IN_PAGES]}-001")
+        copy(evidence, place / "longproof-evidence" / f"{here[SLUG_IN_PAGES]}-001")
     shutil.copytree(ROOT / "examples", place / "examples")
+    (place / "config.json").write_text(json.dumps(CONFIG))
     names: dict[str, object] = {"__name__": "__page__"}
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("NO_COLOR", "1")

@@ -56,7 +56,7 @@ def test_only_click_is_loaded_when_help_is_asked_for() -> None:
     assert loaded - set(sys.stdlib_module_names) == {"longproof", "click"}
 
 
-@pytest.mark.parametrize("command", ["demo", "prove", "derive", "report", "gate", "inspect"])
+@pytest.mark.parametrize("command", ["plan", "demo", "prove", "derive", "report", "gate", "inspect"])
 def test_no_heavy_package_is_loaded_when_a_commands_help_is_asked_for(command: str) -> None:
     loaded = loaded_by(f"from longproof.cli.main import main; sys.argv = ['longproof', '{command}', '--help']; main()")
     assert "click" in loaded

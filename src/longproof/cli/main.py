@@ -14,6 +14,7 @@ from longproof.cli.demo import demo
 from longproof.cli.derive import derive
 from longproof.cli.gate import gate
 from longproof.cli.inspect import inspect
+from longproof.cli.plan import plan
 from longproof.cli.prove import prove
 from longproof.cli.report import report
 from longproof.errors import EXIT_INTERRUPTED, EXIT_OUR_BUG, EXIT_USER_ERROR, LongproofError, UserError
@@ -30,7 +31,7 @@ def cli() -> None:
     """
 
 
-for _command in (demo, prove, derive, report, gate, inspect):
+for _command in (plan, demo, prove, derive, report, gate, inspect):
     cli.add_command(_command)
 
 

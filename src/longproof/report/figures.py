@@ -11,7 +11,8 @@ from longproof.domain.measure import Measured
 from longproof.report import lengths, plots, requests, verdict
 from longproof.report.numbers import plural, sample_size
 from longproof.report.outcomes import LOOKS, Kind, kind
-from longproof.report.plots import Point, Series, Words
+from longproof.report.plot_frame import Words
+from longproof.report.plots import Point, Series
 from longproof.report.theme import Role
 
 _MOST_DOTS = 400

@@ -1,60 +1,28 @@
 """The plots of the page. Each takes numbers and returns one inline SVG; only what was measured is drawn, references
-are named as such.
-
-matplotlib is imported here and nowhere else. Figures are made through its object-oriented interface: there is no
-global figure state.
-"""
+are named as such."""
 
 # pyright: reportUnknownMemberType=false
 # matplotlib's own stubs leave **kwargs unannotated, which makes every drawing call "partially unknown".
 from __future__ import annotations
 
-import io
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from longproof.domain.outcome import Outcome
 from longproof.report import ticks
-from longproof.report.numbers import Formatter, number, tick, tokens
+from longproof.report.numbers import number, tick, tokens
 from longproof.report.outcomes import look
-from longproof.report.svg import embed
+from longproof.report.plot_frame import FONT as _FONT
+from longproof.report.plot_frame import LEFT as _LEFT
+from longproof.report.plot_frame import RIGHT as _RIGHT
+from longproof.report.plot_frame import WIDTH as _WIDTH
+from longproof.report.plot_frame import Words
+from longproof.report.plot_frame import finish as _finish
+from longproof.report.plot_frame import frame as _frame
+from longproof.report.plot_frame import value_ticks as _value_ticks
 from longproof.report.theme import Role, sentinel
-
-_WIDTH, _HEIGHT = 312.0, 222.0
-"""Points. Narrow on purpose: on a phone the drawing is shown about as large as it was drawn, and its letters stay
-readable."""
-_LEFT, _RIGHT, _BOTTOM, _TOP = 46.0, 12.0, 40.0, 26.0
-_FONT = 12.0
-_STYLE = {
-    "svg.fonttype": "none",  # text stays text: it can be read out, searched, and takes the page's font
-    "svg.hashsalt": "longproof",  # ids depend on the drawing alone: same evidence, same bytes
-    "font.size": _FONT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "axes.linewidth": 1.0,
-    "axes.edgecolor": sentinel(Role.RULE),
-    "axes.axisbelow": True,
-    "axes.labelcolor": sentinel(Role.MUTED),
-    "axes.labelsize": _FONT,
-    "axes.labelpad": 5.0,
-    "grid.color": sentinel(Role.GRID),
-    "grid.linewidth": 1.0,
-    "text.color": sentinel(Role.INK),
-    "xtick.color": sentinel(Role.RULE),
-    "ytick.color": sentinel(Role.RULE),
-    "xtick.labelcolor": sentinel(Role.MUTED),
-    "ytick.labelcolor": sentinel(Role.MUTED),
-    "xtick.major.size": 4.0,
-    "ytick.major.size": 0.0,
-    "xtick.minor.size": 0.0,
-    "ytick.minor.size": 0.0,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,17 +52,6 @@ class Trial:
 
     total_tokens: int
     outcome: Outcome
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
-    """What stands around a plot: `name` for ids, `title` and the `axis` above the vertical scale, `unit` of the
-    values."""
-
-    name: str
-    title: str
-    axis: str
-    unit: str
 
 
 def time_by_length(series: Sequence[Series], words: Words, *, references: bool) -> str:
@@ -167,24 +124,6 @@ def count_differences(pairs: Sequence[tuple[int, int]], words: Words) -> str:
         return _finish(figure, words, f"{words.title}. {len(pairs)} prompts, {wrong} where the counts differ.")
 
 
-@contextmanager
-def _frame() -> Generator[tuple[Figure, Axes]]:
-    with mpl.rc_context(_STYLE):  # pyright: ignore[reportArgumentType] # the stubs want literals for the names
-        figure = Figure(figsize=(_WIDTH / 72, _HEIGHT / 72), dpi=72)
-        inner = (_WIDTH - _LEFT - _RIGHT) / _WIDTH, (_HEIGHT - _TOP - _BOTTOM) / _HEIGHT
-        axes = figure.add_axes((_LEFT / _WIDTH, _BOTTOM / _HEIGHT, *inner))
-        axes.grid(visible=True, axis="y")
-        yield figure, axes
-
-
-def _finish(figure: Figure, words: Words, description: str) -> str:
-    figure.text(4 / _WIDTH, 1 - 13 / _HEIGHT, words.axis, color=sentinel(Role.MUTED), va="baseline")
-    out = io.StringIO()
-    metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}  # nothing that changes from run to run
-    figure.savefig(out, format="svg", metadata=metadata, transparent=True)
-    return embed(out.getvalue(), name=words.name, title=words.title, description=description)
-
-
 def _length_axis(axes: Axes, series: Sequence[Series]) -> None:
     lengths = sorted({point.tokens for one in series for point in one.points})
     axes.set_xscale("log")
@@ -194,12 +133,6 @@ def _length_axis(axes: Axes, series: Sequence[Series]) -> None:
     axes.minorticks_off()
     axes.set_xticks(shown, [tokens(length) for length in shown])
     axes.set_xlabel("prompt tokens (log scale)")
-
-
-def _value_ticks(axes: Axes, marks: Sequence[float], text: Formatter) -> None:
-    axes.minorticks_off()
-    axes.set_yticks(list(marks), [text(mark) for mark in marks])
-    axes.minorticks_off()
 
 
 def _distance_axis(axes: Axes, distances: Sequence[int]) -> None:

@@ -23,6 +23,11 @@ from longproof.domain.deployment import Deployment
 from longproof.domain.measure import Measured
 from longproof.domain.verdict import Fail, Pass, Verdict
 from longproof.report import json_report, lengths, requests, subject, verdict
+from longproof.report.blocks import clean as _clean
+from longproof.report.blocks import heading as _heading
+from longproof.report.blocks import item as _item
+from longproof.report.blocks import pairs as _pairs
+from longproof.report.blocks import table as _table
 from longproof.report.numbers import plural
 from longproof.report.outcomes import word
 from longproof.report.untrusted import one_line, shortened
@@ -232,40 +237,3 @@ def _verdict(item: Verdict) -> RenderableType:
     if isinstance(item, Fail):
         return _item("FAIL", item.sentence, style="bold red", above=item.requirement)
     return _item("UNDECIDED", item.sentence, style="yellow", above=item.requirement)
-
-
-def _heading(words: str) -> Text:
-    return Text(f"\n{words}", style="bold")
-
-
-def _item(label: str, words: str, *, style: str = "", above: str = "") -> Table:
-    """A label that stands out, and text that wraps beside it."""
-    table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(no_wrap=True)
-    if label:
-        table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    body = Text(f"{one_line(above)}\n" if above else "", style="bold")
-    body.append(one_line(words), style="not bold" if label else style)
-    table.add_row(*([""] + ([Text(label, style=style)] if label else []) + [body]))
-    return table
-
-
-def _table(*heads: str, right: bool = False) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for head in heads:
-        table.add_column(head, justify="right" if right else "left", overflow="fold")
-    return table
-
-
-def _pairs(rows: Sequence[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(Text(name), _clean(value))
-    return table
-
-
-def _clean(words: str) -> Text:
-    return Text(one_line(words))

@@ -1,0 +1,1 @@
+"""Decisions: pure functions over values; time and chance are arguments."""

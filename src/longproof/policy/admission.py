@@ -1,0 +1,169 @@
+"""May this request enter? Three questions, asked in order; the first "no" decides.
+
+    limit      input + output ≤ the configured limit                        no → Reject
+    capacity   every stage: blocks at full length ≤ what the stage has      no → Reject   (waiting would not help)
+    load       every stage: blocks at entry ≤ what is free above the mark   no → Queue
+
+Pure: a request, a limit and the pools' states in, a verdict out. "At entry" is the engine's reservation policy: all of
+the output at once, none of it, or a share. Waiting requests are none of this module's business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from longproof.domain.shapes import RequestShape
+from longproof.domain.units import format_tokens
+from longproof.domain.verdict import AdmissionVerdict, Admit, Change, Check, Question, Queue, Reject
+from longproof.policy.ledger import PoolState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """How much of the output allowance is reserved at entry: `output_share` of at most `output_cap_tokens`."""
+
+    output_share: float
+    source: str
+    output_cap_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.output_share <= 1:
+            raise ValueError(f"output_share {self.output_share} is not within 0 and 1")
+
+    def entry_tokens(self, shape: RequestShape) -> int:
+        """Tokens charged when the request enters."""
+        output = shape.output_tokens
+        if self.output_cap_tokens is not None:
+            output = min(output, self.output_cap_tokens)
+        return shape.input_tokens + math.ceil(output * self.output_share)
+
+
+UPFRONT = Reservation(
+    output_share=1.0, source="the whole window at entry (llama.cpp slots, TensorRT-LLM GUARANTEED_NO_EVICT)"
+)
+INCREMENTAL = Reservation(
+    output_share=0.0, source="the input at entry, output as it comes (vLLM 0.32 scheduler-reserve-full-isl)"
+)
+SGLANG = Reservation(
+    output_share=0.7,
+    output_cap_tokens=4096,
+    source="SGLang 0.5.23: SGLANG_INIT_NEW_TOKEN_RATIO 0.7 of at most SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION 4096;"
+    " the ratio then decays towards 0.098 while nothing is retracted",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionRule:
+    """The configuration admission judges by. `limit_tokens`: the configured sequence limit, None = none is set."""
+
+    limit_tokens: int | None
+    reservation: Reservation = UPFRONT
+    limit_name: str = "the configured limit"
+
+
+def decide(shape: RequestShape, pools: Sequence[PoolState], rule: AdmissionRule) -> AdmissionVerdict:
+    """The verdict for `shape` on `pools`, every stage of one replica that it passes.
+
+    Raises ValueError when no pool is given: without one nothing can be said about capacity.
+    """
+    if not pools:
+        raise ValueError("no pool was given")
+    asked: list[Check] = []
+    for question in Question:
+        found = _checks(question, shape, pools, rule)
+        asked += found
+        failed = min((c for c in found if not c.fits), key=lambda c: c.margin, default=None)
+        if failed is not None:
+            return _refuse(failed, shape, pools, rule, tuple(asked))
+    return Admit(binding=min(asked, key=_slack), checks=tuple(asked))
+
+
+def reserved_tokens(shape: RequestShape, pools: Sequence[PoolState], rule: AdmissionRule) -> dict[str, int]:
+    """What `Ledger.reserve` has to be given for a request that `decide` admitted."""
+    return {state.pool.name: rule.reservation.entry_tokens(shape) for state in pools}
+
+
+def _checks(question: Question, shape: RequestShape, pools: Sequence[PoolState], rule: AdmissionRule) -> list[Check]:
+    if question is Question.LIMIT:
+        if rule.limit_tokens is None:
+            return []
+        return [
+            Check(question=question, where="", needed=shape.total_tokens, available=rule.limit_tokens, unit="tokens")
+        ]
+    found: list[Check] = []
+    for state in pools:
+        need, unit = state.pool.need, "tokens" if state.pool.need.block_tokens == 1 else "blocks"
+        if question is Question.CAPACITY:
+            needed, available = need.blocks(shape.total_tokens), state.pool.capacity_blocks
+        else:
+            needed, available = need.blocks(rule.reservation.entry_tokens(shape)), state.admissible_blocks
+            if state.requests == 0:  # an empty pool has nobody who could grow: holding its watermark back starves
+                available = state.free_blocks
+        found.append(Check(question=question, where=state.pool.name, needed=needed, available=available, unit=unit))
+    return found
+
+
+def _slack(check: Check) -> float:
+    return check.margin / check.available if check.available else 0.0
+
+
+def _refuse(
+    failed: Check, shape: RequestShape, pools: Sequence[PoolState], rule: AdmissionRule, asked: tuple[Check, ...]
+) -> Queue | Reject:
+    amounts = f"{format_tokens(failed.needed)} {failed.unit} needed, {format_tokens(failed.available)}"
+    size = (
+        f"{format_tokens(shape.input_tokens)} input and {format_tokens(shape.output_tokens)} output tokens"
+        f" ({format_tokens(shape.total_tokens)} in all)"
+    )
+    match failed.question:
+        case Question.LIMIT:
+            return Reject(
+                binding=failed,
+                reason=f"{size} exceed {rule.limit_name} of {format_tokens(failed.available)} tokens",
+                change=_limit_change(shape, rule, failed.available),
+                checks=asked,
+            )
+        case Question.CAPACITY:
+            longest = _longest(failed.where, pools, shape.total_tokens)
+            return Reject(
+                binding=failed,
+                reason=f"{size} exceed stage {failed.where}: {amounts} there when it is idle;"
+                f" the longest request it holds has {format_tokens(longest)} tokens",
+                change=Change(
+                    name=f"capacity of {failed.where}",
+                    current=failed.available,
+                    wanted=failed.needed,
+                    unit=failed.unit,
+                ),
+                checks=asked,
+            )
+        case Question.LOAD:
+            return Queue(
+                binding=failed,
+                reason=f"{size} do not fit stage {failed.where} now: {amounts} free above the watermark",
+                change=Change(
+                    name=f"free space at {failed.where}",
+                    current=failed.available,
+                    wanted=failed.needed,
+                    unit=failed.unit,
+                ),
+                checks=asked,
+            )
+
+
+def _limit_change(shape: RequestShape, rule: AdmissionRule, limit: int) -> Change:
+    """The output allowance where trimming it is enough, else the content, else the limit itself."""
+    room = limit - shape.input_tokens
+    if room >= 1:
+        return Change(name="output allowance", current=shape.output_tokens, wanted=room, unit="tokens")
+    content = limit - shape.template_tokens - shape.output_tokens
+    if content >= 1:
+        return Change(name="input content", current=shape.content_tokens, wanted=content, unit="tokens")
+    return Change(name=rule.limit_name, current=limit, wanted=shape.total_tokens, unit="tokens")
+
+
+def _longest(where: str, pools: Sequence[PoolState], at_most: int) -> int:
+    pool = next(state.pool for state in pools if state.pool.name == where)
+    return pool.need.longest_tokens(pool.capacity_blocks, at_most=at_most)
