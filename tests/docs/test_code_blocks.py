@@ -121,7 +121,7 @@ def test_every_block_runs_when_a_page_is_followed(
     here = {URL_IN_PAGES: url, SLUG_IN_PAGES: f"http-127.0.0.1-{url.rpartition(':')[2]}"}
     if not re.search(r"^\$ longproof prove http", page.read_text(encoding="utf-8"), re.MULTILINE):
         (place / "longproof-evidence").mkdir()
-        copy(evidence, place / "longproof-evidence" / f"{here[SLUG_IN_PAGES]}-001")
+        shutil.copytree(evidence, place / "longproof-evidence" / f"{here[SLUG_IN_PAGES]}-001")
     shutil.copytree(ROOT / "examples", place / "examples")
     (place / "config.json").write_text(json.dumps(CONFIG))
     names: dict[str, object] = {"__name__": "__page__"}
