@@ -92,8 +92,8 @@ class SglangOptions:
     `max_total_tokens` and `max_mamba_slots` are --max-total-tokens and --max-mamba-cache-size.
     `state_slots_per_request` is 3, and 4 or 5 with --mamba-scheduler-strategy extra_buffer. `raw_fp8_latent`: a
     backend that keeps sparse MLA's fp8 latents without scales (trtllm, tilelang and aiter on ROCm).
-    `indexer_on_shared_layers` False: builds that keep no index keys where a layer reuses another's choice. `indexer_in_budget` False: builds before 0.5.4, which allocate
-    the indexer's keys beside the budget.
+    `indexer_on_shared_layers` False: builds that keep no index keys where a layer reuses another's choice.
+    `indexer_in_budget` False: builds before 0.5.4, which allocate the indexer's keys beside the budget.
     """
 
     max_total_tokens: int | None = None
