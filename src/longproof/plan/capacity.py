@@ -90,10 +90,10 @@ class SglangOptions:
     """SGLang settings without a counterpart elsewhere, with the defaults of 0.5.23.
 
     `max_total_tokens` and `max_mamba_slots` are --max-total-tokens and --max-mamba-cache-size.
-    `state_slots_per_request` is 3, and 4 or 5 with --mamba-scheduler-strategy extra_buffer. `raw_fp8_latent`: a backend
-    that keeps sparse MLA's fp8 latents without scales (trtllm, tilelang and aiter on ROCm). `indexer_on_shared_layers`
-    False: builds that keep no index keys where a layer reuses another's choice. `indexer_in_budget` False: builds
-    before 0.5.4, which allocate the indexer's keys beside the budget.
+    `state_slots_per_request` is 3, and 4 or 5 with --mamba-scheduler-strategy extra_buffer. `raw_fp8_latent`: a
+    backend that keeps sparse MLA's fp8 latents without scales (trtllm, tilelang and aiter on ROCm).
+    `indexer_on_shared_layers` False: builds that keep no index keys where a layer reuses another's choice.
+    `indexer_in_budget` False: builds before 0.5.4, which allocate the indexer's keys beside the budget.
     """
 
     max_total_tokens: int | None = None
@@ -248,9 +248,9 @@ class Refusal:
 class Capacity:
     """The answer for requests of one length.
 
-    `concurrency` is how many such requests the pool holds at once; `tokens` the tokens they hold together (`concurrency
-    x request_tokens`, rounded down); `longest_request_tokens` the longest single request admitted. `binding` is the
-    index in `stages` of the rank that decides.
+    `concurrency` is how many such requests the pool holds at once; `tokens` the tokens they hold together
+    (`concurrency x request_tokens`, rounded down); `longest_request_tokens` the longest single request admitted.
+    `binding` is the index in `stages` of the rank that decides.
     """
 
     engine: PlanEngine
