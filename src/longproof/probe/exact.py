@@ -14,6 +14,8 @@ from longproof.probe.layout import Insert, Piece, Stretch, filler_tokens, in_ord
 from longproof.probe.lexicon import Lexicon
 from longproof.probe.tally import Tally, usage_count
 
+_MOST_PADDING_TOKENS = 256
+"""Filler this short may stand in front as bare words where sentences between the inserts cannot hit the length."""
 _ROUNDS = 8
 _PATIENT_ROUNDS = 2
 _PREDICTED = "usage of shorter prompts with the same beginning, inserts and question, and one token for each added word"
@@ -87,9 +89,15 @@ class TextWriter:
             short = shortest(pieces)
             predicted = await self._count_short(wanted, short) - filler_tokens(short) + filler_tokens(pieces)
             pieces = lengthen(pieces, wanted.total_tokens - predicted)
-        if pieces is None:
-            return await self._prove(wanted, lambda extra, attempt: self._padded(wanted, spare + extra, attempt))
-        return await self._prove(wanted, lambda extra, attempt: self._spread(wanted, lengthen(pieces, extra), attempt))
+        if pieces is not None:
+            try:
+                return await self._prove(
+                    wanted, lambda extra, attempt: self._spread(wanted, lengthen(pieces, extra), attempt)
+                )
+            except LengthUnproven:
+                if spare > _MOST_PADDING_TOKENS:
+                    raise  # so many bare words in front would push every insert from its depth
+        return await self._prove(wanted, lambda extra, attempt: self._padded(wanted, spare + extra, attempt))
 
     async def _prove(self, wanted: Wanted, write: Callable[[int, int], Prompt | None]) -> BuiltPrompt:
         """Writes, counts and corrects until the server's own count is the wanted one. `write` takes the correction in
