@@ -41,3 +41,8 @@ def test_a_release_nobody_read_is_said_when_named(version: str, words: str) -> N
 def test_missing_draft_layers_are_said_when_speculating() -> None:
     launch = Launch(engine=PlanEngine.VLLM, speculation=Speculation(method="mtp", tokens=1))
     assert "no draft layers" in cautions(MODEL, launch)[0]
+
+
+def test_a_block_no_kernel_takes_is_said_when_given() -> None:
+    assert "multiple of 16" in cautions(MODEL, Launch(engine=PlanEngine.VLLM, block_size_tokens=7))[0]
+    assert cautions(MODEL, Launch(engine=PlanEngine.VLLM, block_size_tokens=48)) == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from longproof.domain.measure import value_or_none
 from longproof.domain.units import format_tokens
 from longproof.geometry.model import ModelGeometry
-from longproof.plan.capacity import Launch, PlanEngine
+from longproof.plan.capacity import Device, Launch, PlanEngine
 from longproof.plan.vllm_release import NEWEST, parse_release
 
 _OVERRIDES = {
@@ -16,8 +16,13 @@ _OVERRIDES = {
 
 
 def cautions(geometry: ModelGeometry, launch: Launch) -> tuple[str, ...]:
-    """One sentence each, in the order limit, version, speculation; empty when there is nothing to say."""
-    return (*_beyond_training(geometry, launch), *_unread_release(launch), *_without_drafts(geometry, launch))
+    """One sentence each, in the order limit, version, block, speculation; empty when there is nothing to say."""
+    return (
+        *_beyond_training(geometry, launch),
+        *_unread_release(launch),
+        *_odd_block(launch),
+        *_without_drafts(geometry, launch),
+    )
 
 
 def _beyond_training(geometry: ModelGeometry, launch: Launch) -> tuple[str, ...]:
@@ -38,6 +43,13 @@ def _unread_release(launch: Launch) -> tuple[str, ...]:
     if release > NEWEST:
         return (f"vLLM {launch.version} is newer than the rules, which were read in {newest}",)
     return ()
+
+
+def _odd_block(launch: Launch) -> tuple[str, ...]:
+    block = launch.block_size_tokens
+    if launch.engine is not PlanEngine.VLLM or launch.device is not Device.CUDA or block is None or not block % 16:
+        return ()
+    return (f"a block of {block} tokens is no multiple of 16, which vLLM's CUDA attention backends ask for",)
 
 
 def _without_drafts(geometry: ModelGeometry, launch: Launch) -> tuple[str, ...]:
