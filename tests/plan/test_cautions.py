@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from longproof.geometry.model import RopeScaling
 from longproof.geometry.read import read_geometry
 from longproof.plan.capacity import Launch, PlanEngine, Speculation
 from longproof.plan.cautions import cautions
@@ -46,3 +49,9 @@ def test_missing_draft_layers_are_said_when_speculating() -> None:
 def test_a_block_no_kernel_takes_is_said_when_given() -> None:
     assert "multiple of 16" in cautions(MODEL, Launch(engine=PlanEngine.VLLM, block_size_tokens=7))[0]
     assert cautions(MODEL, Launch(engine=PlanEngine.VLLM, block_size_tokens=48)) == ()
+
+
+def test_a_stretched_window_is_no_overreach_when_yarn_is_configured() -> None:
+    yarn = replace(MODEL, rope=RopeScaling(kind="yarn", factor=4.0, original_tokens=8192))  # 8,192 x 4 = 32,768
+    assert cautions(yarn, Launch(engine=PlanEngine.VLLM, max_model_len_tokens=32_768)) == ()
+    assert "32,768 positions" in cautions(yarn, Launch(engine=PlanEngine.VLLM, max_model_len_tokens=32_769))[0]

@@ -27,6 +27,10 @@ def cautions(geometry: ModelGeometry, launch: Launch) -> tuple[str, ...]:
 
 def _beyond_training(geometry: ModelGeometry, launch: Launch) -> tuple[str, ...]:
     trained, limit = value_or_none(geometry.max_position_tokens), launch.max_model_len_tokens
+    rope = geometry.rope
+    if trained is not None and rope is not None and rope.kind == "yarn" and rope.factor:
+        # vLLM 0.32 ModelConfig: a YaRN model takes the window before stretching times the factor
+        trained = max(trained, int((rope.original_tokens or trained) * rope.factor))
     if trained is None or limit is None or limit <= trained:
         return ()
     start = _OVERRIDES.get(launch.engine, "quality beyond it is not known")
