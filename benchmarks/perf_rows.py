@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+
+from truth.cases import read_objects
 
 from longproof.domain.measure import derived
 from longproof.geometry.dtypes import KvDtype
@@ -59,14 +62,17 @@ class Row:
 def read_rows(path: Path) -> list[Row]:
     """All rows of a JSONL file."""
     rows: list[Row] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        raw = json.loads(line)
+    for number, raw in enumerate(read_objects(path), start=1):
+        value = raw.get("value")
+        if not isinstance(value, int | float):
+            print(f"error: {path}, row {number}: no number under value", file=sys.stderr)
+            raise SystemExit(2)
         text = {
             name: str(raw.get(name) or "") for name in ("id", "model", "hardware", "layout", "metric", "unit", "notes")
         }
         rows.append(
             Row(
-                **text, value=float(raw["value"]), gpus=raw.get("gpus"), context=raw.get("context_tokens"),
+                **text, value=float(value), gpus=raw.get("gpus"), context=raw.get("context_tokens"),
                 cached=raw.get("cached_tokens"), batch=raw.get("batch"),
             )
         )  # fmt: skip

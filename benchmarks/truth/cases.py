@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from longproof.plan.capacity import Device, Layout
 
@@ -67,7 +69,32 @@ class Case:
 
 def read_cases(path: Path) -> list[Case]:
     """All cases of a JSON-lines file, in order."""
-    return [_case(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [_case(raw) for raw in read_objects(path)]
+
+
+def read_objects(path: Path) -> list[Mapping[str, object]]:
+    """The objects of a JSON-lines file. Raises SystemExit 2 with one message when it is not one."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        _give_up(f"{path} cannot be read: {error}")
+    found: list[Mapping[str, object]] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            raw = json.loads(line)
+        except ValueError as error:
+            _give_up(f"{path}, line {number}: not JSON: {error}")
+        if not isinstance(raw, dict):
+            _give_up(f"{path}, line {number}: not an object")
+        found.append(raw)
+    return found
+
+
+def _give_up(message: str) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 def _case(raw: Mapping[str, object]) -> Case:
@@ -101,7 +128,7 @@ def _case(raw: Mapping[str, object]) -> Case:
 def _layout(raw: Mapping[str, object]) -> Layout:
     parallel = _mapping(raw.get("cp"))
     partition = raw.get("pp_partition")
-    layers = tuple(int(n) for n in partition) if isinstance(partition, list) else ()
+    layers = tuple(n for n in partition if isinstance(n, int)) if isinstance(partition, list) else ()
     return Layout(
         tp=_whole(raw.get("tp")) or 1,
         pp=_whole(raw.get("pp")) or max(1, len(layers)),

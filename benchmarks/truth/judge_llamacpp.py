@@ -38,6 +38,8 @@ def judge_llamacpp(case: Case, geometry: ModelGeometry) -> Verdict:
     """The verdict on one llama.cpp report."""
     lines = _lines(case)
     observed = ", ".join(f"{line['part']} {line['cells']} cells {line['logged_mib']} MiB" for line in lines)
+    if case.kind in COUNTED and not lines:
+        return Verdict(Outcome.UNKNOWN, "", observed, why="the report has no buffer line")
     tried: list[tuple[Capacity, str, str]] = []
     try:
         for launch, assumed in _launches(case, lines):

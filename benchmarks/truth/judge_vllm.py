@@ -26,6 +26,8 @@ _BOUND = 0.03
 def judge_vllm(case: Case, geometry: ModelGeometry) -> Verdict:
     """The verdict on one vLLM report."""
     observed = _observed(case)
+    if case.kind in COUNTED and not _tests(case):
+        return Verdict(Outcome.UNKNOWN, "", observed, why="the report has no figure that a prediction could miss")
     first: Trial | None = None
     counted = case.kind in COUNTED
     try:
@@ -45,6 +47,20 @@ def judge_vllm(case: Case, geometry: ModelGeometry) -> Verdict:
         return Verdict(Outcome.MISLEADING, contradiction, observed, why=_problem(first) or "")
     outcome = Outcome.DISAGREES if counted or case.kind == "log-wrong" else Outcome.SHOWN
     return Verdict(outcome, _predicted(first), observed, why=_problem(first) or "")
+
+
+def _refused(case: Case) -> bool:
+    """Whether the server refused to start; only then does it log what a request needs."""
+    return bool(case.observed.get("refused")) or case.number("needed_kv_gib") is not None
+
+
+def _tests(case: Case) -> bool:
+    """Whether the report has a figure of the kind its class compares."""
+    if _refused(case):
+        return any(case.observed.get(name) is not None for name in ("needed_kv_gib", "available_kv_memory_gib"))
+    if case.number("kv_cache_blocks") is not None and _bytes(case) is not None:
+        return True
+    return any(case.number(name) is not None for name in ("kv_cache_tokens", "max_concurrency", "attention_block"))
 
 
 def _problem(trial: Trial) -> str | None:
@@ -73,7 +89,7 @@ def _hybrid_problem(trial: Trial) -> str | None:
 
 def _need_problem(trial: Trial) -> str | None:
     case = trial.case
-    if not case.observed.get("refused"):
+    if not _refused(case):
         return None
     needed = case.number("needed_kv_gib")
     low, high = _bytes(case) or (0, 0)
@@ -101,7 +117,8 @@ def _needed_bytes(trial: Trial, plan: Capacity) -> int:
 
 def _figures_problem(trial: Trial) -> str | None:
     case = trial.case
-    if case.count("kv_cache_tokens") is None and case.number("max_concurrency") is None:
+    figures = ("kv_cache_tokens", "max_concurrency", *(["kv_cache_blocks"] if _bytes(case) else []))
+    if all(case.number(name) is None for name in figures):
         return None
     low, high = _blocks(trial)
     if any(_prints(trial, blocks, line) for line in trial.lines for blocks in range(low, high + 1)):
@@ -182,7 +199,7 @@ def _contradiction(case: Case) -> str | None:
 def _predicted(trial: Trial) -> str:
     case, pool = trial.case, trial.pool
     parts = [f"need {trial.need} blocks"]
-    if case.observed.get("refused"):
+    if _refused(case):
         size = _bytes(case)
         plan = trial.plan(size[1] if size else 0)
         parts.append(f"{_needed_bytes(trial, plan) / GIB:.2f} GiB")
@@ -216,4 +233,4 @@ def _observed(case: Case) -> str:
         "attention_block": "block {}",
     }
     parts = [text.format(case.observed[name]) for name, text in names.items() if case.observed.get(name) is not None]
-    return ("refused " if case.observed.get("refused") else "") + " ".join(parts)
+    return ("refused " if _refused(case) else "") + " ".join(parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from longproof.geometry.hf import read_hf
 from longproof.geometry.model import ModelGeometry
+from truth.cases import read_objects
 
 
 @dataclass
@@ -23,12 +23,12 @@ class KnownModels:
     def read(cls, path: Path) -> KnownModels:
         """The models of a JSON-lines file with `model`, `config` and optional `aliases`."""
         configs: dict[str, Mapping[str, object]] = {}
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if not line.strip():
-                continue
-            row = json.loads(line)
-            for name in (*(row.get("aliases") or ()), row["model"]):
-                configs[_key(name)] = row["config"]
+        for row in read_objects(path):
+            config, aliases = row.get("config"), row.get("aliases")
+            names = [*(aliases if isinstance(aliases, list) else ()), row.get("model")]
+            for name in names:
+                if isinstance(name, str) and isinstance(config, dict):
+                    configs[_key(name)] = config
         return cls(configs)
 
     def geometry(self, name: str) -> ModelGeometry | None:

@@ -211,3 +211,33 @@ def test_evidence_without_times_is_refused_when_calibrating(
 
 def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "gone.json" in refused(capsys, "plan", "gone.json")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--available-kv-gib", "inf"], "no amount of memory"),
+        (["--available-kv-gib", "-1"], "no amount of memory"),
+        (["--weights-gib", "nan"], "cannot be"),
+        (["--watermark", "nan"], "no share"),
+        (["--risk", "2"], "not a probability"),
+        (["--usd-per-hour", "-2"], "cannot be"),
+        (["--context", "0"], "leaves nothing to plan"),
+        (["--input", "9" * 400], "more tokens than can be meant"),
+    ],
+)
+def test_numbers_no_launch_can_have_are_refused_when_given(
+    model: str, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in refused(capsys, "plan", model, "--device", "h100-sxm", *options)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("num_attention_heads", 0), ("num_hidden_layers", 99_999_999), ("head_dim", -8)]
+)
+def test_sizes_no_model_has_are_refused_when_inspected(
+    field: str, value: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA_8B, field: value}))
+    assert "missing" in (err := refused(capsys, "inspect", str(path))) or field in err

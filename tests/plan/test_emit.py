@@ -272,6 +272,12 @@ def test_llamacpp_command_carries_cells_and_devices_when_planned() -> None:
     assert quantized["--hf-repo"] == "org/repo:Q4_K_M"
 
 
+def test_a_directory_is_refused_when_llamacpp_needs_a_file() -> None:
+    asked = replace(order(LLAMACPP, Arrangement(layout=Layout())), model="/models/llama")
+    with pytest.raises(UsageError, match=r"serves \.gguf files"):
+        only(asked)
+
+
 @pytest.mark.parametrize(
     ("asked", "target", "words"),
     [

@@ -117,3 +117,33 @@ def test_a_log_line_is_called_misleading_when_it_contradicts_itself(tmp_path: Pa
     assert code == 0
     # 5.69 x 8,192 is about 47,000
     assert any("misleading" in line and "about 47000 tokens" in line for line in lines)
+
+
+def test_a_report_without_a_figure_is_no_agreement_when_counted(tmp_path: Path) -> None:
+    code, lines = run(tmp_path, {**STARTED, "observed": {"available_kv_memory_gib": 1.0}})
+    assert lines[-1] == "agree 0 of 0 (exact, exact-ratio, exact-need)"
+    assert "no figure that a prediction could miss" in "\n".join(lines)
+    assert code == 0
+
+
+def test_blocks_alone_are_compared_when_the_bytes_are_known(tmp_path: Path) -> None:
+    # 1 GiB / (30 x 3 heads x 128 values x 2 B x 128 tokens) = 364
+    right = {**STARTED, "observed": {"kv_cache_memory_bytes": 1 << 30, "kv_cache_blocks": 364}}
+    wrong = {**STARTED, "observed": {"kv_cache_memory_bytes": 1 << 30, "kv_cache_blocks": 365}}
+    assert run(tmp_path, right)[0] == 0
+    assert run(tmp_path, wrong)[0] == 1
+
+
+def test_a_line_that_is_no_object_is_named_when_reading_cases(tmp_path: Path) -> None:
+    cases, models = tmp_path / "cases.jsonl", tmp_path / "models.jsonl"
+    cases.write_text("{}\n[1]\n", encoding="utf-8")
+    models.write_text("", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "plan_truth.py", cases, models],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(ROOT / "src")},
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"error: {cases}, line 2: not an object\n"

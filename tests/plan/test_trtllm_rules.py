@@ -6,6 +6,7 @@ import pytest
 
 from longproof.domain.measure import Measured, Unknown
 from longproof.geometry.model import ModelGeometry
+from longproof.geometry.read import read_geometry
 from longproof.plan.capacity import Launch, Layout, PlanEngine, RankBudget, same_budget
 from longproof.plan.trtllm_rules import plan_trtllm
 from longproof.testing import geometries as models
@@ -74,3 +75,21 @@ def test_windows_count_as_full_and_it_is_said_when_layers_have_them() -> None:
     plan = plan_trtllm(models.gpt_oss_20b(), one, same_budget(one.layout, GIB, "test"))
     assert plan.stages[0].pools[0].bytes_per_unit == 32 * 24 * 2 * 8 * 64 * 2
     assert any("max_attention_window" in note for note in plan.notes)
+
+
+def test_a_stage_without_a_cache_limits_nothing_when_layers_skip_attention() -> None:
+    # Nemotron-NAS: layer 0 has 64 / 8 = 8 KV heads of 128, layer 1 no attention: 8 x 128 x 2 x 2 B = 4,096 B a token
+    block = {"no_op": False, "replace_with_linear": False}
+    model = read_geometry(
+        {
+            "model_type": "nemotron-nas", "hidden_size": 8192, "num_attention_heads": 64, "num_hidden_layers": 2,
+            "vocab_size": 100, "max_position_embeddings": 4096, "torch_dtype": "bfloat16",
+            "block_configs": [
+                {"attention": {**block, "n_heads_in_group": 8}, "ffn": {**block, "ffn_mult": 1.0}},
+                {"attention": {"no_op": True}, "ffn": {**block, "ffn_mult": 1.0}},
+            ],
+        }
+    )  # fmt: skip
+    one = launch(layout=Layout(pp=2), block_size_tokens=32)
+    plan = plan_trtllm(model, one, same_budget(one.layout, 4096 * 32 * 1000, "test"))
+    assert (plan.report.blocks, plan.binding) == (1000, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,6 +100,7 @@ def understood(model: str, given: dict[str, Any]) -> Asked:
     from longproof.hardware.catalogue import find_device
     from longproof.plan.planner import on_device
 
+    _require_sense(given)
     geometry = _weighed(read_geometry(model), given["weights_gib"])
     device = None if given["device"] is None else find_device(given["device"])
     launch = on_device(_launch(given), device)
@@ -111,6 +113,23 @@ def understood(model: str, given: dict[str, Any]) -> Asked:
     )
 
 
+def _require_sense(given: dict[str, Any]) -> None:
+    """Numbers that no launch or request can have, nan and infinity among them. Raises UsageError."""
+    for name in ("context_tokens", "max_num_batched_tokens", "pool_tokens"):
+        if given[name] == 0:
+            option = "--context" if name == "context_tokens" else f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} of 0 tokens leaves nothing to plan", advice="give a positive number of tokens")
+    if not math.isfinite(given["watermark"]):
+        raise UsageError(f"a watermark of {given['watermark']} is no share", advice="give e.g. 0.05")
+    if not 0 < given["risk"] < 1:
+        raise UsageError(
+            f"a risk of {given['risk']} is not a probability", advice="give e.g. 0.01 for one moment in a hundred"
+        )
+    usd = given["usd_per_hour"]
+    if usd is not None and not (math.isfinite(usd) and usd >= 0):
+        raise UsageError(f"a price of {usd} USD per hour cannot be", advice="give the price of one device, e.g. 2.5")
+
+
 def _weighed(geometry: ModelGeometry, gib: float | None) -> ModelGeometry:
     """The geometry with the size of its weights as the user says it."""
     from dataclasses import replace
@@ -119,7 +138,7 @@ def _weighed(geometry: ModelGeometry, gib: float | None) -> ModelGeometry:
 
     if gib is None:
         return geometry
-    if gib <= 0:
+    if not (math.isfinite(gib) and gib > 0):
         raise UsageError(f"weights of {gib} GiB cannot be", advice="give the size of the model's files")
     return replace(geometry, weight_file_bytes=given(int(gib * (1 << 30)), "--weights-gib"))
 
@@ -216,11 +235,12 @@ def _available(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
     try:
-        return tuple(int(float(part) * (1 << 30)) for part in text.split(","))
+        amounts = [float(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(
-            f"'{text}' is no amount of memory", advice="write GiB: 42.5, or one per stage: 42.5,40"
-        ) from None
+        amounts = [math.nan]
+    if not all(math.isfinite(amount) and amount >= 0 for amount in amounts):
+        raise UsageError(f"'{text}' is no amount of memory", advice="write GiB: 42.5, or one per stage: 42.5,40")
+    return tuple(int(amount * (1 << 30)) for amount in amounts)
 
 
 def _running(text: str) -> RunningSessions:

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from longproof.errors import UsageError
 
 _COUNT = re.compile(r"^\s*(\d[\d_,]*(?:\.\d+)?)\s*(k|ki|m|mi)?\s*$", re.IGNORECASE)
 _FACTOR = {None: 1, "k": 1_000, "ki": 1_024, "m": 1_000_000, "mi": 1_048_576}
+_MOST_TOKENS = 10**12
+"""Beyond any window or pool; larger numbers are slips of the keyboard."""
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)\s*$", re.IGNORECASE)
 _NS = {"ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000, "min": 60_000_000_000, "h": 3_600_000_000_000}
 
@@ -25,9 +28,13 @@ def parse_tokens(text: str) -> int:
         )
     suffix = found.group(2)
     number = found.group(1).replace("_", "").replace(",", "")
-    value = float(number) * _FACTOR[suffix.lower() if suffix else None]
-    if value != int(value):
-        raise UsageError(f"'{text}' is {value} tokens, not a whole number", advice="write a whole number of tokens")
+    value = Fraction(number) * _FACTOR[suffix.lower() if suffix else None]
+    if value.denominator != 1:
+        raise UsageError(
+            f"'{text}' is {float(value)} tokens, not a whole number", advice="write a whole number of tokens"
+        )
+    if value > _MOST_TOKENS:
+        raise UsageError(f"'{text}' is more tokens than can be meant", advice=f"give at most {_MOST_TOKENS:,}")
     return int(value)
 
 

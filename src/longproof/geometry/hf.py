@@ -104,6 +104,10 @@ def _noted(geometry: ModelGeometry, fields: ConfigFields) -> ModelGeometry:
     return replace(geometry, notes=tuple(notes))
 
 
+_MOST_LAYERS = 10_000
+"""Far beyond any decoder; a larger number is a slip, and would only be slow to refuse."""
+
+
 def _layer_count(fields: ConfigFields) -> int:
     count = fields.stated_whole("num_hidden_layers")
     if count and fields.model_type == "longcat_flash" and "num_hidden_layers" not in fields.values:
@@ -119,6 +123,11 @@ def _layer_count(fields: ConfigFields) -> int:
             if fields.stated(field) is None:
                 fields.lacks(field)
         fields.check()
+    if count is not None and count > _MOST_LAYERS:
+        raise GeometryError(
+            f"{fields.name}: num_hidden_layers is {count:,}, more than any model has",
+            advice="correct num_hidden_layers in the config",
+        )
     return count or 1
 
 

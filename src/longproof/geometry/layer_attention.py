@@ -103,12 +103,14 @@ def _numbers(fields: ConfigFields, index: int) -> tuple[int | None, int, int, in
     head_dim = _of_layer(fields, "head_dim", index)
     if head_dim is None:
         hidden = fields.whole("hidden_size")
-        if hidden is None or heads is None:
+        if hidden is None or heads is None or heads < 1:
             fields.lacks("head_dim (or hidden_size and num_attention_heads)")
             head_dim = 1
         else:
             head_dim = hidden // heads
     v_dim = fields.whole("v_head_dim") or head_dim
+    if kv_heads < 0 or head_dim < 1 or v_dim < 1:
+        fields.lacks("sizes of K and V above 0")
     return heads, kv_heads, head_dim, v_dim
 
 

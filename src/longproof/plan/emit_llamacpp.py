@@ -47,6 +47,11 @@ def llamacpp_command(order: LaunchOrder, place: Placement) -> tuple[tuple[str, .
 
 def _model(model: str) -> list[tuple[str, FlagValue]]:
     is_file = model.endswith(".gguf")
+    if not is_file and model.startswith(("/", ".", "~")):
+        raise UsageError(
+            f"llama.cpp serves .gguf files, and {model} is none",
+            advice="name the model's .gguf file, or a repository that has one (owner/name)",
+        )
     return [("--model", model if is_file else None), ("--hf-repo", None if is_file else model)]
 
 

@@ -22,6 +22,7 @@ from longproof.geometry.model import ModelGeometry
 from longproof.geometry.weights import ByteEstimate
 from longproof.hardware.device import Device as Hardware
 from longproof.plan.capacity import Capacity, Device, Launch, PlanEngine, PoolCapacity, RankBudget
+from longproof.plan.cautions import cautions
 from longproof.plan.concurrency import MixPlan, PoolOffer, plan_mix
 from longproof.plan.cost import Band, BandPrice
 from longproof.plan.layouts import require_layout
@@ -171,7 +172,9 @@ def make_plan(
         speeds=speeds,
         prices=prices_of(geometry, launch, device, capacity, choices.rates, choices.usd_per_hour, request),
         mix=_mixed(launch, pools, rule, capacity, choices),
-        notes=tuple(dict.fromkeys((*geometry.notes, *capacity.notes, *_data_parallel(launch)))),
+        notes=tuple(
+            dict.fromkeys((*geometry.notes, *capacity.notes, *cautions(geometry, launch), *_data_parallel(launch)))
+        ),
     )
 
 

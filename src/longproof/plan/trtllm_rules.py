@@ -61,6 +61,8 @@ def plan_trtllm(geometry: ModelGeometry, launch: Launch, budgets: tuple[RankBudg
     unmodelled = _unmodelled(geometry)
     if unmodelled is None and not budgets:
         unmodelled = Unknown(reason="no available KV memory was given or estimated")
+    if unmodelled is None and widest == 0:
+        unmodelled = Unknown(reason="no layer keeps a cache that grows with tokens")
     if unmodelled is not None:
         return Capacity(
             engine=PlanEngine.TENSORRT_LLM,
@@ -73,9 +75,8 @@ def plan_trtllm(geometry: ModelGeometry, launch: Launch, budgets: tuple[RankBudg
             tokens=unmodelled,
             longest_request_tokens=unmodelled,
         )
-    binding = min(
-        range(len(budgets)), key=lambda i: budgets[i].available_bytes / stages[budgets[i].stage].bytes_per_token
-    )
+    caching = [i for i, budget in enumerate(budgets) if stages[budget.stage].bytes_per_token]  # others limit nothing
+    binding = min(caching, key=lambda i: budgets[i].available_bytes / stages[budgets[i].stage].bytes_per_token)
     least = budgets[binding]
     per_block = stages[least.stage].bytes_per_token * block
     blocks = -(-least.available_bytes // per_block)

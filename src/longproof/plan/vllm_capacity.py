@@ -221,7 +221,7 @@ def _need(pool: VllmPool, binding: int | None, stages: Sequence[StageCapacity]) 
 
 def _notes(pool: VllmPool, launch: Launch) -> tuple[str, ...]:
     notes: list[str] = []
-    if not pool.rules.known:
+    if not pool.rules.known and not launch.version:
         notes.append(
             f"the vLLM version is not given: the rules of {'.'.join(map(str, pool.rules.release))} are assumed"
         )
