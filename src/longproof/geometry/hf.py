@@ -51,9 +51,7 @@ def read_hf(source: Mapping[str, object] | str | Path, *, name: str | None = Non
         path, index = hub_files(source, index=_INDEX, sidecar=_SIDECAR)
         name = name or source
     values = _with_sidecar(_json(path), path.parent / _SIDECAR)
-    return geometry_of(
-        values, name=name or path.parent.name or str(path), source=str(path), weight_file_bytes=_indexed(index)
-    )
+    return geometry_of(values, name=name or _called(path), source=str(path), weight_file_bytes=_indexed(index))
 
 
 def geometry_of(
@@ -204,6 +202,11 @@ def _json(path: Path) -> Mapping[str, object]:
     if not isinstance(found, dict):
         raise GeometryError(f"{path} is not a JSON object", advice="name the model's config.json")
     return cast("Mapping[str, object]", found)
+
+
+def _called(path: Path) -> str:
+    """A config.json is called after its directory; a file of another name after itself."""
+    return (path.resolve().parent.name if path.name == "config.json" else path.stem) or str(path)
 
 
 def _with_sidecar(values: Mapping[str, object], path: Path) -> Mapping[str, object]:
