@@ -2,75 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from probing import Allowance, findings, probing, requests, statement
 
 from longproof.claim.findings import speed as reader
 from longproof.claim.statements import Finding, NotShown, Statement
-from longproof.clock import SystemClock
 from longproof.domain.measure import Measured
-from longproof.engines.registry import connect
-from longproof.evidence.records import NoteBody, Protocol, RequestBody
-from longproof.evidence.store import Journal
+from longproof.evidence.records import NoteBody
 from longproof.probe import speed
 from longproof.probe.context import BudgetSpent, ProbeContext
-from longproof.probe.prompts import PromptBuilder
 from longproof.testing.behaviour import Behaviour
-from longproof.testing.builders import build_header, build_protocol, build_view
+from longproof.testing.builders import build_view
 from longproof.testing.dialects import OPENAI, VLLM
 from longproof.testing.lies import BigChunks, ClampOutput, FalseCached, NoUsage, Refuse
 from longproof.testing.lying_engine import HONEST, LyingEngine, lying_engine
 
 LENGTHS = (200, 400, 800)
-PROTOCOL = build_protocol(output_tokens=8)
-
-
-class Allowance:
-    """A budget of so many requests; also the progress that nobody watches."""
-
-    def __init__(self, requests: int = 10_000) -> None:
-        self.requests = requests
-
-    def check(self, tokens: int) -> None:
-        if not self.requests:
-            raise BudgetSpent("no more requests")
-        self.requests -= 1
-
-    def step(self, probe: str, what: str) -> None: ...
-
-    def finished(self, key: str, body: RequestBody) -> None: ...
-
-
-@asynccontextmanager
-async def probing(
-    server: LyingEngine, directory: Path, *, allowance: Allowance | None = None, protocol: Protocol = PROTOCOL
-) -> AsyncIterator[ProbeContext]:
-    """A context over a running server and a journal in `directory`, begun or resumed."""
-    engine = await connect(server.url)
-    deployment = await engine.introspect()
-    header = build_header(deployment=deployment, protocol=protocol)
-    begun = (directory / "header.json").exists()
-    journal = Journal.resume(directory) if begun else Journal.create(directory, header)
-    session = journal.start_session(SystemClock())
-    budget = allowance or Allowance()
-    yield ProbeContext(
-        engine=engine,
-        deployment=deployment,
-        protocol=protocol,
-        journal=journal,
-        prompts=PromptBuilder(engine, route=protocol.route, seed=protocol.seed, salt=session.salt),
-        budget=budget,
-        progress=budget,
-    )
-    journal.close()
-    await engine.aclose()
-
-
-def requests(ctx: ProbeContext) -> dict[str, RequestBody]:
-    return {record.key: record.body for record in ctx.journal.records if isinstance(record.body, RequestBody)}
 
 
 def said(ctx: ProbeContext) -> list[Statement | Finding | NotShown]:
@@ -78,24 +27,14 @@ def said(ctx: ProbeContext) -> list[Statement | Finding | NotShown]:
     return list(reader.read(view))
 
 
-def statement(found: list[Statement | Finding | NotShown], metric: str, length: int | None) -> Statement:
-    return next(
-        item for item in found if isinstance(item, Statement) and item.metric == metric and item.at_tokens == length
-    )
-
-
-def findings(found: list[Statement | Finding | NotShown]) -> list[str]:
-    return [item.id for item in found if isinstance(item, Finding)]
-
-
 async def run(server: LyingEngine, directory: Path, repeats: int = 2) -> list[Statement | Finding | NotShown]:
-    async with probing(server, directory) as ctx:
+    async with probing(server.url, directory) as ctx:
         await speed.run(ctx, LENGTHS, repeats)
         return said(ctx)
 
 
 async def test_rounds_go_short_to_long_after_a_warm_up_when_the_probe_runs(tmp_path: Path) -> None:
-    async with (server := lying_engine()), probing(server, tmp_path) as ctx:
+    async with (server := lying_engine()), probing(server.url, tmp_path) as ctx:
         await speed.run(ctx, (800, 200, 400, 200), 2)
         sent = requests(ctx)
     assert list(sent) == [
@@ -109,7 +48,7 @@ async def test_rounds_go_short_to_long_after_a_warm_up_when_the_probe_runs(tmp_p
 
 
 async def test_requests_forbid_the_cache_and_are_sampled_when_the_engine_can(tmp_path: Path) -> None:
-    async with (server := lying_engine()), probing(server, tmp_path) as ctx:
+    async with (server := lying_engine()), probing(server.url, tmp_path) as ctx:
         await speed.run(ctx, (200,), 1)
         body = requests(ctx)["speed/cold/200/0"]
     assert server.log.last.options["cache_prompt"] is False
@@ -124,11 +63,11 @@ async def test_nothing_is_asked_twice_and_the_engine_is_warmed_again_when_a_run_
     four.
     """
     async with (server := lying_engine()):
-        async with probing(server, tmp_path, allowance=Allowance(3)) as ctx:
+        async with probing(server.url, tmp_path, allowance=Allowance(3)) as ctx:
             with pytest.raises(BudgetSpent):
                 await speed.run(ctx, LENGTHS, 2)
             first = requests(ctx)
-        async with probing(server, tmp_path) as ctx:
+        async with probing(server.url, tmp_path) as ctx:
             await speed.run(ctx, LENGTHS, 2)
             both = requests(ctx)
             await speed.run(ctx, LENGTHS, 2)
@@ -146,7 +85,7 @@ async def test_nothing_is_asked_twice_and_the_engine_is_warmed_again_when_a_run_
 
 async def test_other_lengths_go_on_when_one_cannot_be_promised(tmp_path: Path) -> None:
     """Nine tokens hold neither template nor nonce."""
-    async with (server := lying_engine()), probing(server, tmp_path) as ctx:
+    async with (server := lying_engine()), probing(server.url, tmp_path) as ctx:
         await speed.run(ctx, (9, 200), 1)
         assert list(requests(ctx)) == ["speed/cold/200/0"]
         notes = [record.body for record in ctx.journal.records if isinstance(record.body, NoteBody)]

@@ -2,90 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from probing import Allowance, findings, probing, requests, statement
 
 from longproof.claim.findings import warmth as reader
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
-from longproof.clock import SystemClock
 from longproof.domain.measure import Measured
-from longproof.engines.registry import connect
-from longproof.evidence.records import Protocol, RequestBody
-from longproof.evidence.store import Journal
 from longproof.probe import warmth
 from longproof.probe.context import BudgetSpent, ProbeContext
-from longproof.probe.prompts import PromptBuilder
-from longproof.testing.builders import build_header, build_protocol, build_view
+from longproof.testing.builders import build_protocol, build_view
 from longproof.testing.dialects import LLAMACPP, OPENAI, VLLM, Dialect
 from longproof.testing.lies import FalseCached, HideCached, IgnoreCold
 from longproof.testing.lying_engine import HONEST, LyingEngine, lying_engine
 
 LENGTHS = (600, 1200)
 SLOW = HONEST.but(prefill_tokens_per_s=8_000.0)
-PROTOCOL = build_protocol(output_tokens=8)
-
-
-class Allowance:
-    """A budget of so many requests; also the progress that nobody watches."""
-
-    def __init__(self, requests: int = 10_000) -> None:
-        self.requests = requests
-
-    def check(self, tokens: int) -> None:
-        if not self.requests:
-            raise BudgetSpent("no more requests")
-        self.requests -= 1
-
-    def step(self, probe: str, what: str) -> None: ...
-
-    def finished(self, key: str, body: RequestBody) -> None: ...
-
-
-@asynccontextmanager
-async def probing(
-    url: str, directory: Path, *, allowance: Allowance | None = None, protocol: Protocol = PROTOCOL
-) -> AsyncIterator[ProbeContext]:
-    """A context over a running server and a journal in `directory`, begun or resumed."""
-    engine = await connect(url)
-    deployment = await engine.introspect()
-    header = build_header(deployment=deployment, protocol=protocol)
-    begun = (directory / "header.json").exists()
-    journal = Journal.resume(directory) if begun else Journal.create(directory, header)
-    session = journal.start_session(SystemClock())
-    budget = allowance or Allowance()
-    yield ProbeContext(
-        engine=engine,
-        deployment=deployment,
-        protocol=protocol,
-        journal=journal,
-        prompts=PromptBuilder(engine, route=protocol.route, seed=protocol.seed, salt=session.salt),
-        budget=budget,
-        progress=budget,
-    )
-    journal.close()
-    await engine.aclose()
-
-
-def requests(ctx: ProbeContext) -> dict[str, RequestBody]:
-    return {record.key: record.body for record in ctx.journal.records if isinstance(record.body, RequestBody)}
 
 
 def said(ctx: ProbeContext) -> list[Statement | Finding | NotShown]:
     view = build_view(*((record.key, record.body) for record in ctx.journal.records), header=ctx.journal.header)
     return list(reader.read(view))
-
-
-def statement(found: list[Statement | Finding | NotShown], metric: str, length: int | None) -> Statement:
-    return next(
-        item for item in found if isinstance(item, Statement) and item.metric == metric and item.at_tokens == length
-    )
-
-
-def findings(found: list[Statement | Finding | NotShown]) -> list[str]:
-    return [item.id for item in found if isinstance(item, Finding)]
 
 
 async def run(server: LyingEngine, directory: Path, repeats: int = 2) -> list[Statement | Finding | NotShown]:

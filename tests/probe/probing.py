@@ -1,0 +1,73 @@
+"""A probe at work in a test: its context over a running server, and what was recorded and said."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from longproof.claim.statements import Finding, NotShown, Statement
+from longproof.clock import SystemClock
+from longproof.engines.registry import connect
+from longproof.evidence.records import Protocol, RequestBody
+from longproof.evidence.store import Journal
+from longproof.probe.context import BudgetSpent, ProbeContext
+from longproof.probe.prompts import PromptBuilder
+from longproof.testing.builders import build_header, build_protocol
+
+PROTOCOL = build_protocol(output_tokens=8)
+
+
+class Allowance:
+    """A budget of so many requests; also the progress that nobody watches."""
+
+    def __init__(self, requests: int = 10_000) -> None:
+        self.requests = requests
+
+    def check(self, tokens: int) -> None:
+        if not self.requests:
+            raise BudgetSpent("no more requests")
+        self.requests -= 1
+
+    def step(self, probe: str, what: str) -> None: ...
+
+    def finished(self, key: str, body: RequestBody) -> None: ...
+
+
+@asynccontextmanager
+async def probing(
+    url: str, directory: Path, *, allowance: Allowance | None = None, protocol: Protocol = PROTOCOL
+) -> AsyncIterator[ProbeContext]:
+    """A context over a running server and a journal in `directory`, begun or resumed."""
+    engine = await connect(url)
+    deployment = await engine.introspect()
+    header = build_header(deployment=deployment, protocol=protocol)
+    begun = (directory / "header.json").exists()
+    journal = Journal.resume(directory) if begun else Journal.create(directory, header)
+    session = journal.start_session(SystemClock())
+    budget = allowance or Allowance()
+    yield ProbeContext(
+        engine=engine,
+        deployment=deployment,
+        protocol=protocol,
+        journal=journal,
+        prompts=PromptBuilder(engine, route=protocol.route, seed=protocol.seed, salt=session.salt),
+        budget=budget,
+        progress=budget,
+    )
+    journal.close()
+    await engine.aclose()
+
+
+def requests(ctx: ProbeContext) -> dict[str, RequestBody]:
+    return {record.key: record.body for record in ctx.journal.records if isinstance(record.body, RequestBody)}
+
+
+def statement(found: list[Statement | Finding | NotShown], metric: str, length: int | None) -> Statement:
+    return next(
+        item for item in found if isinstance(item, Statement) and item.metric == metric and item.at_tokens == length
+    )
+
+
+def findings(found: list[Statement | Finding | NotShown]) -> list[str]:
+    return [item.id for item in found if isinstance(item, Finding)]
