@@ -25,10 +25,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from longproof.asking.prompts import PromptBuilder
 from longproof.domain.measure import value_or_none
 from longproof.domain.request import CountSource, GenerationRequest, IdsPrompt, Route
 from longproof.engines.base import Engine
-from longproof.probe.prompts import PromptBuilder
 from longproof.prove.target import EmbeddedTarget, Target, UrlTarget
 
 

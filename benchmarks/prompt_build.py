@@ -30,12 +30,12 @@ from pathlib import Path
 
 import platformdirs
 
+from longproof.asking.prompts import PromptBuilder
 from longproof.domain.request import ChatMessage, ChatPrompt, Route
 from longproof.engines.base import Engine
 from longproof.engines.embedded import EmbeddedOptions, start_embedded
 from longproof.engines.model_files import resolve_model
 from longproof.engines.registry import connect
-from longproof.probe.prompts import PromptBuilder
 
 HERE = Path(__file__).parent
 LENGTHS = {1_000: 9, 32_000: 7, 1_000_000: 3}

@@ -24,6 +24,9 @@ STORED = (
     records.SessionBody,
     records.RequestBody,
     records.CountBody,
+    records.SamplesBody,
+    records.WindowBody,
+    records.Lag,
     records.NoteBody,
     records.Seal,
 )

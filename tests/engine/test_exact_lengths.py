@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from longproof.asking.prompts import PromptBuilder
 from longproof.domain.request import CountSource, GenerationRequest, IdsPrompt, Route
 from longproof.engines.base import Engine
 from longproof.engines.registry import connect
-from longproof.probe.prompts import PromptBuilder
 
 pytestmark = pytest.mark.engine
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from probing import Allowance, findings, probing, requests, statement
 
+from longproof.asking.context import BudgetSpent, ProbeContext
 from longproof.claim.findings import speed as reader
 from longproof.claim.statements import Finding, NotShown, Statement
 from longproof.domain.measure import Measured
 from longproof.evidence.records import NoteBody
 from longproof.probe import speed
-from longproof.probe.context import BudgetSpent, ProbeContext
 from longproof.testing.behaviour import Behaviour
 from longproof.testing.builders import build_view
 from longproof.testing.dialects import OPENAI, VLLM

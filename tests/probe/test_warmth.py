@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from probing import Allowance, findings, probing, requests, statement
 
+from longproof.asking.context import BudgetSpent, ProbeContext
 from longproof.claim.findings import warmth as reader
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.domain.measure import Measured
 from longproof.probe import warmth
-from longproof.probe.context import BudgetSpent, ProbeContext
 from longproof.testing.builders import build_protocol, build_view
 from longproof.testing.dialects import LLAMACPP, OPENAI, VLLM, Dialect
 from longproof.testing.lies import FalseCached, HideCached, IgnoreCold

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from longproof.asking.context import BudgetSpent
 from longproof.errors import BudgetError
 from longproof.evidence.records import Protocol
-from longproof.probe.context import BudgetSpent
 from longproof.prove.budget import RunBudget, require_useful
 from longproof.testing.builders import build_header, build_record, build_refusal, build_request, build_timeline
 

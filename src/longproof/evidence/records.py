@@ -88,7 +88,9 @@ class SessionBody:
 class RequestBody:
     """One request and all that was observed. `cell` are the probe's coordinates (length, repeat, arm, position …);
     `prompt_sha256` is over the body's prompt; `nonce` makes its prompt rebuildable from the seed. `exact_output`: the
-    engine was told, in its own dialect, to produce exactly `max_tokens`, so a natural stop is none."""
+    engine was told, in its own dialect, to produce exactly `max_tokens`, so a natural stop is none. `planned_ns`: when
+    a load's schedule wanted it sent; what lies between that and `timeline.submitted_ns` is the client's own delay.
+    `cancel`: how and when it was to be cancelled, where it was."""
 
     kind: Literal["request"] = "request"
     probe: str
@@ -99,6 +101,8 @@ class RequestBody:
     nonce: str | None = None
     before: EngineSample | None = None
     after: EngineSample | None = None
+    planned_ns: int | None = None
+    cancel: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +127,50 @@ class NoteBody:
     detail: dict[str, int | float | str | bool]
 
 
-Body: TypeAlias = SessionBody | RequestBody | CountBody | NoteBody
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """The client's own event loop came back late: at `at_ns`, by `late_ns`. Whatever arrived meanwhile was stamped
+    late by up to as much."""
+
+    at_ns: int
+    late_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplesBody:
+    """Engine metrics sampled on the side while a window ran, in order, on the same clock as its requests. A window has
+    several of these: each is on disk a few seconds after it was seen. `failed`: scrapes that got no answer."""
+
+    kind: Literal["samples"] = "samples"
+    probe: str
+    cell: dict[str, int | float | str | bool]
+    samples: tuple[EngineSample, ...]
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowBody:
+    """A stretch of time under a load, over when this is written. Its requests and samples stand before it under keys
+    that begin with `prefix`; without this record they belong to a window that a crash tore and count for nothing.
+
+    `load` says what was meant (arrival, concurrency or rate, lengths …). `lags` are the late returns of the client's
+    event loop above 1 ms, of `lag_checks` looks; `workers` the processes that sent.
+    """
+
+    kind: Literal["window"] = "window"
+    probe: str
+    cell: dict[str, int | float | str | bool]
+    prefix: str
+    load: dict[str, int | float | str | bool]
+    started_ns: int
+    ended_ns: int
+    requests: int
+    lags: tuple[Lag, ...] = ()
+    lag_checks: int = 0
+    workers: int = 1
+
+
+Body: TypeAlias = SessionBody | RequestBody | CountBody | NoteBody | SamplesBody | WindowBody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from longproof.asking.context import Build, Cell, ProbeContext
+from longproof.asking.prompts import BuiltPrompt
+from longproof.asking.recovery import check_alive
 from longproof.domain.request import ChatMessage, ChatPrompt, GenerationRequest
 from longproof.evidence.records import RequestBody
 from longproof.probe.canaries import PLACES, QUESTION, Codes, codes_for
-from longproof.probe.context import Build, Cell, ProbeContext
-from longproof.probe.prompts import BuiltPrompt
-from longproof.probe.recovery import check_alive
 
 PROBE = "accounting"
 EDGE_OUTPUT_TOKENS = 16

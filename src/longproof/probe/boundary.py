@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from longproof.asking.context import Cell, ProbeContext
+from longproof.asking.recovery import check_alive
 from longproof.domain.events import RequestTimeline
 from longproof.domain.outcome import Outcome, classify, completed_as_asked
 from longproof.domain.request import GenerationRequest
-from longproof.probe.context import Cell, ProbeContext
-from longproof.probe.recovery import check_alive
 from longproof.stats.bisection import next_question
 
 PROBE = "boundary"

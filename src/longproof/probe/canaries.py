@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
-from longproof.probe.prompts import Insert
+from longproof.asking.prompts import Insert
 
 PLACES = ("head", "middle", "tail")
 QUESTION = "What are the HEAD, MIDDLE and TAIL codes? Answer with the three numbers only."

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from longproof.asking.context import Cell, ProbeContext
+from longproof.asking.prompts import LengthUnproven
+from longproof.asking.recovery import check_alive
 from longproof.domain.request import GenerationRequest
 from longproof.evidence.records import SessionBody
-from longproof.probe.context import Cell, ProbeContext
-from longproof.probe.prompts import LengthUnproven
-from longproof.probe.recovery import check_alive
 
 PROBE = "speed"
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from longproof.asking.context import Cell, ProbeContext
+from longproof.asking.recovery import check_alive
 from longproof.domain.request import GenerationRequest
 from longproof.evidence.records import RequestBody, SessionBody
-from longproof.probe.context import Cell, ProbeContext
-from longproof.probe.recovery import check_alive
 from longproof.probe.speed import note_shared_prefix
 
 PROBE = "warmth"

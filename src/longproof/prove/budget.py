@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from longproof.asking.context import BudgetSpent
 from longproof.domain.events import RequestTimeline
 from longproof.domain.units import format_ns, format_tokens
 from longproof.errors import BudgetError
 from longproof.evidence.records import Protocol, Record, RequestBody
-from longproof.probe.context import BudgetSpent
 
 
 class RunBudget:

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Protocol as Port
 
 import longproof
+from longproof.asking.context import BudgetSpent, ProbeContext, Progress
+from longproof.asking.prompts import PromptBuilder
+from longproof.asking.recovery import EngineGone, check_alive
 from longproof.clock import Clock
 from longproof.domain.request import ChatMessage, ChatPrompt, GenerationRequest, Route, TextPrompt
 from longproof.engines.base import Engine
@@ -23,9 +26,6 @@ from longproof.evidence.fingerprint import fingerprint
 from longproof.evidence.reading import holds_run
 from longproof.evidence.records import FORMAT, Header, RequestBody, Step
 from longproof.evidence.store import Journal
-from longproof.probe.context import BudgetSpent, ProbeContext, Progress
-from longproof.probe.prompts import PromptBuilder
-from longproof.probe.recovery import EngineGone, check_alive
 from longproof.prove.budget import RunBudget, require_useful
 from longproof.prove.options import ProveOptions
 from longproof.prove.protocol import Cost, cost_of, plan_protocol, smallest_unit_tokens

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from longproof.asking.context import ProbeContext
 from longproof.evidence.records import Step
 from longproof.probe import accounting, boundary, speed, warmth
-from longproof.probe.context import ProbeContext
 
 _Values: TypeAlias = dict[str, int | float | str | bool | list[int]]
 

@@ -10,7 +10,16 @@ from longproof.claim.statements import Claim, Finding, Statement
 from longproof.claim.view import EvidenceView
 from longproof.domain.measure import Measured
 from longproof.domain.outcome import classify
-from longproof.evidence.records import CountBody, NoteBody, Protocol, Record, RequestBody, SessionBody
+from longproof.evidence.records import (
+    CountBody,
+    NoteBody,
+    Protocol,
+    Record,
+    RequestBody,
+    SamplesBody,
+    SessionBody,
+    WindowBody,
+)
 from longproof.report import drawings, figures, lengths, requests, verdict
 from longproof.report.commands import commands
 from longproof.report.numbers import DASH, short_ns, tokens
@@ -229,6 +238,10 @@ def _row(record: Record) -> Row:
         return _plain_row(record, body.probe, cell, body.error or "counted", used=total)
     if isinstance(body, NoteBody):
         return _plain_row(record, body.probe, _cell(body.detail), f"note: {body.what}")
+    if isinstance(body, SamplesBody):
+        return _plain_row(record, body.probe, _cell(body.cell), f"{len(body.samples)} engine samples")
+    if isinstance(body, WindowBody):
+        return _plain_row(record, body.probe, _cell(body.load), f"window of {body.requests} requests")
     return _plain_row(record, "session", f"longproof {body.longproof_version}", f"begun {body.started_wall}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
+from longproof.asking.words import SHORTEST_WORDS, WORDS
 from longproof.domain.events import EndedBy
 from longproof.domain.request import (
     ChatMessage,
@@ -18,7 +19,6 @@ from longproof.domain.request import (
 )
 from longproof.engines.base import Engine
 from longproof.errors import EngineMisbehaved, EngineProtocolError, EngineUnreachable, UsageError
-from longproof.probe.words import SHORTEST_WORDS, WORDS
 
 _CALIBRATION_TIMEOUT_S = 120.0
 _SMALL = "Hello there"

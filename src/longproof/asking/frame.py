@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from longproof.asking.tally import Tally
 from longproof.domain.request import ChatMessage, ChatPrompt, Prompt, Route, TextPrompt
 from longproof.engines.base import Engine
 from longproof.errors import EngineDied, EngineMisbehaved, EngineUnreachable, UsageError
-from longproof.probe.tally import Tally
 
 _MARK = "amber willow lantern"
 _REST = "harbor"

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from longproof.asking.context import BudgetSpent, ProbeContext
+from longproof.asking.prompts import PromptBuilder
 from longproof.claim.statements import Finding, NotShown, Statement
 from longproof.clock import SystemClock
 from longproof.engines.registry import connect
 from longproof.evidence.records import Protocol, RequestBody
 from longproof.evidence.store import Journal
-from longproof.probe.context import BudgetSpent, ProbeContext
-from longproof.probe.prompts import PromptBuilder
 from longproof.testing.builders import build_header, build_protocol
 
 PROTOCOL = build_protocol(output_tokens=8)

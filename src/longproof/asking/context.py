@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol as Port
 from typing import TypeAlias
 
+from longproof.asking.prompts import LengthUnproven, PromptBuilder
 from longproof.domain.deployment import Deployment
 from longproof.domain.events import EngineSample
 from longproof.domain.request import ChatPrompt, GenerationRequest, IdsPrompt, Prompt, TokenCount
@@ -19,7 +20,6 @@ from longproof.engines.base import Engine
 from longproof.errors import EngineMisbehaved
 from longproof.evidence.records import CountBody, NoteBody, Protocol, RequestBody
 from longproof.evidence.store import Journal
-from longproof.probe.prompts import LengthUnproven, PromptBuilder
 
 Cell: TypeAlias = dict[str, int | float | str | bool]
 Build: TypeAlias = Callable[[str], Awaitable[GenerationRequest]]

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from longproof.asking.filler import filler_ids, filler_text
+from longproof.asking.frame import Frame
+from longproof.asking.layout import Insert, Piece, Stretch, filler_tokens, in_order, lay_out, lengthen, shortest
+from longproof.asking.lexicon import Lexicon
+from longproof.asking.tally import Tally, usage_count
 from longproof.domain.request import CountSource, IdsPrompt, Prompt, TokenCount
 from longproof.engines.base import Engine
-from longproof.probe.filler import filler_ids, filler_text
-from longproof.probe.frame import Frame
-from longproof.probe.layout import Insert, Piece, Stretch, filler_tokens, in_order, lay_out, lengthen, shortest
-from longproof.probe.lexicon import Lexicon
-from longproof.probe.tally import Tally, usage_count
 
 _MOST_PADDING_TOKENS = 256
 """Filler this short may stand in front as bare words where sentences between the inserts cannot hit the length."""

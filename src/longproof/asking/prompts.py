@@ -17,15 +17,15 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from longproof.asking.exact import BuiltPrompt, LengthUnproven, TextWriter, Wanted, write_ids
+from longproof.asking.frame import Frame, choose_frame
+from longproof.asking.layout import Insert
+from longproof.asking.lexicon import Lexicon, NoPlainWords, learn_ids, learn_lexicon
+from longproof.asking.tally import Tally, tally_for
+from longproof.asking.words import SHORTEST_WORDS, WORDS
 from longproof.domain.request import Route
 from longproof.engines.base import Engine
 from longproof.errors import EngineDied, EngineMisbehaved, EngineUnreachable
-from longproof.probe.exact import BuiltPrompt, LengthUnproven, TextWriter, Wanted, write_ids
-from longproof.probe.frame import Frame, choose_frame
-from longproof.probe.layout import Insert
-from longproof.probe.lexicon import Lexicon, NoPlainWords, learn_ids, learn_lexicon
-from longproof.probe.tally import Tally, tally_for
-from longproof.probe.words import SHORTEST_WORDS, WORDS
 
 __all__ = ["BuiltPrompt", "Insert", "LengthUnproven", "PromptBuilder"]
 

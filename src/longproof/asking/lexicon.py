@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from longproof.probe.words import OPENERS, WORDS
+from longproof.asking.words import OPENERS, WORDS
 
 TextCost: TypeAlias = Callable[[str], Awaitable[int]]
 """Tokens of a text, up to a constant that is the same for every text."""

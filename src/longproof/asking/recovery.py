@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import asyncio
 
+from longproof.asking.context import ProbeContext
 from longproof.domain.events import RequestTimeline
 from longproof.domain.outcome import Outcome, classify
 from longproof.errors import LongproofError
-from longproof.probe.context import ProbeContext
 
 _SUSPECT = {
     Outcome.HUNG,

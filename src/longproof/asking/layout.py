@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from longproof.probe.filler import FEWEST_TOKENS
+from longproof.asking.filler import FEWEST_TOKENS
 
 _TAIL_TOKENS = 64
 _TAIL_SHARE = 16

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from longproof.asking import recovery
+from longproof.asking.context import ProbeContext
 from longproof.clock import SystemClock
 from longproof.engines.link import Link
 from longproof.engines.openai import OpenAIEngine
 from longproof.evidence.store import Journal
-from longproof.probe import recovery
-from longproof.probe.context import ProbeContext
 from longproof.testing.builders import build_hang, build_header
 from longproof.testing.scripted_http import HANG, Reply, ScriptedHttp
 

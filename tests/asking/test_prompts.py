@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from longproof.asking.prompts import Insert, LengthUnproven, PromptBuilder
+from longproof.asking.words import OPENERS, WORDS
 from longproof.domain.request import (
     ChatMessage,
     ChatPrompt,
@@ -30,8 +32,6 @@ from longproof.domain.request import (
 from longproof.engines.base import Capabilities, Engine
 from longproof.engines.registry import connect
 from longproof.errors import EngineProtocolError, EngineUnreachable
-from longproof.probe.prompts import Insert, LengthUnproven, PromptBuilder
-from longproof.probe.words import OPENERS, WORDS
 from longproof.testing.dialects import LLAMACPP, OPENAI, VLLM, Dialect
 from longproof.testing.lies import NoUsage
 from longproof.testing.lying_engine import HONEST, LyingEngine, lying_engine

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from longproof.probe.lexicon import Lexicon
+from longproof.asking.lexicon import Lexicon
 
 FEWEST_TOKENS = 4
 """The smallest stretch of filler: an opener, a word or two, a period."""
