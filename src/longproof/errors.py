@@ -8,6 +8,7 @@
     │   │   └── GeometryError         its description lacks what decides the size of its cache or weights
     │   ├── LayoutError             the model cannot be spread over ranks and stages as asked
     │   ├── BudgetError             the budget does not hold the smallest useful run
+    │   ├── CorpusError             a corpus cannot be read, is damaged, or is shorter than what is asked of it
     │   ├── EvidenceError           the evidence directory is damaged, sealed or of another run
     │   └── ConfigurationMismatch   a claim was asked about a configuration it does not describe
     └── EngineMisbehaved          the server under test broke its word: recorded as a finding, never a crash
@@ -79,6 +80,10 @@ class LayoutError(UserError):
 
 class BudgetError(UserError):
     """The budget is smaller than the smallest run that could say anything."""
+
+
+class CorpusError(UserError):
+    """A corpus cannot be found, read or trusted, holds nothing of the kind asked for, or is too short."""
 
 
 class EvidenceError(UserError):
