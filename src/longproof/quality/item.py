@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from longproof.quality.corpora import Corpus
-
-Kind: TypeAlias = Literal["prose", "code"]
-"""What the filler is made of: sentences and paragraphs, or source code."""
+from longproof.quality.corpora.corpus import SEPARATORS, Corpus, Kind
 
 FEWEST_ANSWER_TOKENS = 48
 """Room for a whole sentence around the value. Qwen2.5-Coder-0.5B began 'To find the passcode ...' and lost 3 of 3 items
@@ -98,7 +94,7 @@ class Family(Protocol):
         """`n` items (twins: one more when n is odd), the same for the same arguments.
 
         `target_tokens` matters only for dense families: the number of their distractors grows with it. Raises
-        UsageError when the corpus leaves no values that are new to it, or gives too few documents of the needed form.
+        CorpusError when the corpus leaves no values that are new to it, or gives too few documents of the needed form.
         """
         ...
 
@@ -110,4 +106,4 @@ def closed_book(item: Item) -> Item:
 
 def evidence_text(item: Item) -> str:
     """The control that has to pass: the evidence and its distractors, without filler."""
-    return ("\n\n" if item.kind == "code" else "\n").join(needle.text for needle in item.needles)
+    return SEPARATORS[item.kind].join(needle.text for needle in item.needles)

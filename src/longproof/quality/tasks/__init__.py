@@ -1,0 +1,32 @@
+"""Every family there is. A new one is a file here and a line in `FAMILIES`."""
+
+from __future__ import annotations
+
+from longproof.quality.item import Family
+from longproof.quality.tasks.absent import AbsentOrPresent
+from longproof.quality.tasks.alias import AliasChain
+from longproof.quality.tasks.count import Counting
+from longproof.quality.tasks.literal import Literal
+from longproof.quality.tasks.multi_key import DenseKeys, MultiKey
+from longproof.quality.tasks.multi_value import MultiValue
+from longproof.quality.tasks.order import SameRequest
+from longproof.quality.tasks.paraphrase import Paraphrase
+from longproof.quality.tasks.state import LatestState
+
+_ALL: tuple[Family, ...] = (
+    Literal(),
+    MultiKey(),
+    DenseKeys(),
+    MultiValue(),
+    AliasChain(name="alias-2", hops=2),
+    AliasChain(name="alias-3", hops=3),
+    Paraphrase(),
+    Counting(),
+    SameRequest(name="order-4", requests=4),
+    SameRequest(name="order-8", requests=8),
+    AbsentOrPresent(),
+    LatestState(),
+)
+
+FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
+"""Name → family, easiest first."""

@@ -1,0 +1,68 @@
+"""The right one among values of the same form: beside eight others, or one for every 64 tokens of the text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from longproof.quality.corpora.corpus import Corpus, Kind
+from longproof.quality.item import Item, Needle
+from longproof.quality.tasks.drawing import Fresh, Slot, slots
+from longproof.quality.tasks.wording import THINGS, asks, in_text_order, states
+
+FEWEST_KEYS = 8
+TOKENS_PER_KEY = 64
+"""A model for which eight keys are easy at any length falls where their number grows with it: Qwen2.5-Coder-0.5B found
+6 of 6 at 979 tokens and 2 of 5 at 3,735."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiKey:
+    """Names with a number each; one is asked for, the others are its `distractors`."""
+
+    name: str = "multi-key-8"
+    needs: Kind = "prose"
+    real: bool = False
+    distractors: int = 8
+
+    def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
+        """See `Family.items`. The length changes nothing."""
+        del target_tokens
+        return tuple(_item(self.name, slot, self.distractors, corpus) for slot in slots(self.name, seed=seed, n=n))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseKeys:
+    """As many keys as there are stretches of 64 tokens. A longer text keeps the keys of a shorter one and adds more."""
+
+    name: str = "multi-key-dense"
+    needs: Kind = "prose"
+    real: bool = False
+
+    def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
+        """See `Family.items`. Without a length there are as few keys as there ever are."""
+        keys = max(FEWEST_KEYS, (target_tokens or 0) // TOKENS_PER_KEY)
+        return tuple(
+            _item(self.name, slot, keys - 1, corpus, two_words=True) for slot in slots(self.name, seed=seed, n=n)
+        )
+
+
+def _item(family: str, slot: Slot, distractors: int, corpus: Corpus, *, two_words: bool = False) -> Item:
+    fresh = Fresh(slot.seed, corpus)
+    thing = slot.chance.choice(THINGS)
+    names = fresh.paired_names if two_words else fresh.names
+    (key, *others), (value, *wrong) = names(distractors + 1), fresh.numbers(distractors + 1)
+    needles = [Needle(text=states(thing, key, value), depth=slot.depth)]
+    for other, number in zip(others, wrong, strict=True):
+        needles.append(Needle(text=states(thing, other, number), depth=slot.chance.random(), evidence=False))
+    return Item(
+        family=family,
+        index=slot.index,
+        seed=slot.seed,
+        needles=in_text_order(needles, slot.chance),
+        question=asks(thing, key),
+        answers=(value,),
+        candidates=(value, *wrong),
+        decoys=dict.fromkeys(wrong, "value of another key"),
+        chance=1 / (distractors + 1),
+        depth=slot.depth,
+    )
