@@ -5,12 +5,16 @@ from __future__ import annotations
 from longproof.quality.item import Family
 from longproof.quality.tasks.absent import AbsentOrPresent
 from longproof.quality.tasks.alias import AliasChain
+from longproof.quality.tasks.call_trace import CallTrace
+from longproof.quality.tasks.code_definition import CodeDefinition
 from longproof.quality.tasks.count import Counting
+from longproof.quality.tasks.join import Join
 from longproof.quality.tasks.literal import Literal
 from longproof.quality.tasks.multi_key import DenseKeys, MultiKey
 from longproof.quality.tasks.multi_value import MultiValue
 from longproof.quality.tasks.order import SameRequest
 from longproof.quality.tasks.paraphrase import Paraphrase
+from longproof.quality.tasks.quote import QuoteAttribution
 from longproof.quality.tasks.state import LatestState
 
 _ALL: tuple[Family, ...] = (
@@ -26,7 +30,11 @@ _ALL: tuple[Family, ...] = (
     SameRequest(name="order-8", requests=8),
     AbsentOrPresent(),
     LatestState(),
+    CodeDefinition(),
+    CallTrace(),
+    QuoteAttribution(),
+    Join(),
 )
 
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
-"""Name → family, easiest first."""
+"""Name → family: those of our own wording, then those built from the corpus' documents."""

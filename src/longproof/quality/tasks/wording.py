@@ -30,7 +30,6 @@ THINGS: tuple[str, ...] = (
 """One per item: a text of many topics confuses a small model for another reason than its length."""
 
 NUMBER_ONLY = "Answer with the number only."
-NAME_ONLY = "Answer with the name only."
 
 
 def states(thing: str, key: str, value: str) -> str:
