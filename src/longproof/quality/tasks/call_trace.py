@@ -10,6 +10,7 @@ in no other way. Every function gets a name of its own, so that what the filler 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -129,15 +130,11 @@ def _collected(corpus: Corpus, label: str, *, enough: int) -> dict[int, list[Cha
 def _plain_functions(module: ast.Module) -> dict[str, ast.FunctionDef]:
     """Top-level functions whose name is bound once in the whole file: no overloads, no methods or variables of that
     name."""
-    bound: dict[str, int] = {}
-    for node in ast.walk(module):
-        for name in _bound_by(node):
-            bound[name] = bound.get(name, 0) + 1
-    return {
-        node.name: node
-        for node in module.body
-        if isinstance(node, ast.FunctionDef) and bound[node.name] == 1 and not node.decorator_list
-    }
+    functions = [node for node in module.body if isinstance(node, ast.FunctionDef) and not node.decorator_list]
+    if len(functions) < 2:
+        return {}
+    bound = Counter(name for node in ast.walk(module) for name in _bound_by(node))
+    return {function.name: function for function in functions if bound[function.name] == 1}
 
 
 def _bound_by(node: ast.AST) -> Iterator[str]:

@@ -8,7 +8,6 @@ recites what it learned names the old value, and that is kept apart from not fin
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -17,7 +16,7 @@ from longproof.errors import CorpusError
 from longproof.quality.corpora.corpus import Corpus, Kind
 from longproof.quality.item import Item, Needle
 from longproof.quality.tasks.drawing import Fresh, Slot, balanced, slots
-from longproof.quality.tasks.python_source import modules, salted, without_docstring, written
+from longproof.quality.tasks.python_source import copied, modules, salted, without_docstring, written
 from longproof.quality.tasks.wording import in_text_order
 
 Asked: TypeAlias = Literal["default", "constant", "parent", "decorator"]
@@ -117,7 +116,7 @@ def _rewritten(found: Found, name: str, value: str) -> str:
     """Source with the new name and the new value."""
     if found.asked in ("parent", "decorator"):
         return written(found.node, {found.name: name, found.original: value})
-    node = copy.deepcopy(found.node)
+    node = copied(found.node)
     if isinstance(node, ast.Assign):
         node.value = ast.Constant(int(value))
     elif isinstance(node, ast.FunctionDef):
@@ -144,13 +143,14 @@ def _definitions(module: ast.Module) -> Iterator[Found]:
         if isinstance(node, ast.Assign):
             yield from _constant(node)
     for node in ast.walk(module):
-        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or not _is_short(node):
-            continue
         if isinstance(node, ast.ClassDef):
-            yield from _parent(node)
-        elif not node.name.startswith("__"):
-            yield from _defaults(node)
-            yield from _decorator(node)
+            found = list(_parent(node))
+        elif isinstance(node, ast.FunctionDef) and not node.name.startswith("__"):
+            found = [*_defaults(node), *_decorator(node)]
+        else:
+            continue
+        if found and _is_short(node):
+            yield from found
 
 
 def _is_short(node: ast.FunctionDef | ast.ClassDef) -> bool:
