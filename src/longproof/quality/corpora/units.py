@@ -17,6 +17,9 @@ from typing import Literal
 MOST_CHARS = {"prose": 4_000, "code": 8_000}
 """A larger piece is left out of the filler (never cut): the needle's depth is only as fine as the pieces."""
 
+_MARKER = re.compile(r"<[|｜][^|｜\s<>]{1,60}[|｜]>|<(start|end)_of_turn>|\[/?INST\]")
+"""What chat templates end a message with. A server reads it as that wherever it stands, so such a piece is left out."""
+
 _LINE_CHARS = 320
 _GROUP_CHARS = 800
 _FENCE = re.compile(r"^(```|~~~)")
@@ -35,7 +38,8 @@ def split_units(name: str, text: str, kind: Literal["prose", "code"]) -> list[st
         found = _python(text)
     else:
         found = _code(text)
-    return [unit for piece in found if (unit := piece.strip()) and len(unit) <= MOST_CHARS[kind]]
+    units = (piece.strip() for piece in found)
+    return [unit for unit in units if unit and len(unit) <= MOST_CHARS[kind] and not _MARKER.search(unit)]
 
 
 # -- prose ------------------------------------------------------------------------------------------------------------
