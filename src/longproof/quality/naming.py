@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from longproof.quality.corpora.corpus import Kind
 
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
-_STRAIGHT = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "−": "-", "‐": "-", "‑": "-"})
+_STRAIGHT = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "−": "-", "‐": "-", "‑": "-", "№": "#"})
 _RUN = re.compile(r"\d+(?:[.,' ]\d+)*")
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _SPACED_DIGITS = 5
@@ -48,12 +48,12 @@ def values_in(text: str, candidates: Sequence[str], kind: Kind) -> tuple[tuple[s
 
 def plain(text: str, kind: Kind) -> str:
     """The text without what only decorates it: one form of letters, digits, quotes and spaces, no markdown emphasis."""
-    text = unicodedata.normalize("NFKC", text).translate(_INVISIBLE).translate(_STRAIGHT)
+    text = unicodedata.normalize("NFKC", text.translate(_STRAIGHT)).translate(_INVISIBLE).translate(_STRAIGHT)
     text = re.sub(r"\\([_*,])", r"\1", text).replace("{,}", ",")
     text = re.sub(r"[^\W\D]", lambda digit: str(unicodedata.decimal(digit[0])), text)
     text = re.sub(r"(?<!\w)\*+|\*+(?!\w)|[`~]", " ", text)
     if kind == "code":
-        return text
+        return re.sub(r"(?<!\w)\d{1,3}(?:_\d{3})+(?!\w)", lambda number: number[0].replace("_", ""), text)
     return text.replace("_", " ").casefold()
 
 
@@ -83,6 +83,8 @@ def _split(run: str, *, spaced: bool) -> Iterator[tuple[int, str]]:
             return
     if re.fullmatch(r"\d{1,3}(?:[,' ]\d{3})+\.\d+", run):
         return  # 1,234.5
+    if re.fullmatch(r"\d+,\d{1,2}", run):
+        return  # 1234,5
     for part in re.finditer(r"[\d.]+", run):
         if "." not in part[0]:
             yield part.start(), part[0]
