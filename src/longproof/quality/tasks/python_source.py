@@ -31,10 +31,10 @@ def modules(corpus: Corpus, label: str) -> Iterator[tuple[Document, ast.Module]]
 
 def salted(name: str, word: str) -> str:
     """`name` with `word` (one or two) at its end, in the same style: readBirch, READ_BIRCH, read_birch."""
-    word = word.replace(" ", "")
+    word, bare = word.replace(" ", ""), name.strip("_")
     if name.isupper():
         return f"{name}_{word.upper()}"
-    if name[:1].isupper() or (name.lower() != name and "_" not in name):
+    if bare.lower() != bare and "_" not in bare:
         return f"{name}{word.capitalize()}"
     return f"{name}_{word.lower()}"
 
