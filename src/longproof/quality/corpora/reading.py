@@ -27,6 +27,7 @@ _PROSE = frozenset(_PROSE_SUFFIXES.split())
 _CODE = frozenset(_CODE_SUFFIXES.split())
 _PROSE_NAMES = frozenset(("authors", "changelog", "changes", "contributing", "history", "install", "news", "readme"))
 _SAMPLE_BYTES = 65_536
+_COMMONEST = "cp1252"
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _MOST_CONTROLS = 0.005
 _WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -94,10 +95,12 @@ def _encoding(data: bytes, suffix: str) -> str:
             declared = "utf-8"
         if not declared.startswith("utf-8"):
             return declared
-    likely = from_bytes(data[:_SAMPLE_BYTES]).best()
+    found = from_bytes(data[:_SAMPLE_BYTES])
+    likely = found.best()
     if likely is None:
         raise Unreadable("in no known encoding")
-    return likely.encoding
+    as_good = [match.encoding for match in found if (match.chaos, match.coherence) == (likely.chaos, likely.coherence)]
+    return _COMMONEST if _COMMONEST in as_good else likely.encoding
 
 
 def _decoded(data: bytes, encoding: str) -> str:

@@ -48,7 +48,9 @@ def split_units(name: str, text: str, kind: Literal["prose", "code"]) -> list[st
 def _prose(text: str) -> Iterator[str]:
     for written in _blocks(text):
         block = "\n".join(line.rstrip() for line in written.splitlines() if not _RULE.match(line.strip()))
-        if _FENCE.match(block) or _KEEPS_LINES.search(block):
+        if _FENCE.match(written):
+            yield written
+        elif _KEEPS_LINES.search(block):
             yield textwrap.dedent(block)
         else:
             yield from _lines(" ".join(block.split()))
