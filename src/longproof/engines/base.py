@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -78,8 +79,14 @@ class Engine(Protocol):
         """The text that the server's template makes of messages (generation prompt included)."""
         ...
 
-    async def send(self, request: GenerationRequest, *, on_content: OnContent | None = None) -> RequestTimeline:
-        """Sends one request as a stream and records what happens, to the end or to `request.timeout_s`."""
+    async def send(
+        self, request: GenerationRequest, *, on_content: OnContent | None = None, leave: asyncio.Event | None = None
+    ) -> RequestTimeline:
+        """Sends one request as a stream and records what happens, to the end or to `request.timeout_s`.
+
+        When `leave` is set the connection is closed at once, before the first byte too, and the request ends as
+        CANCELLED.
+        """
         ...
 
     async def abort(self, engine_request_id: str) -> bool:

@@ -11,8 +11,8 @@ Whatever the server does ends up in the timeline; only the cancellation of our o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import httpx
@@ -44,10 +44,19 @@ class Outgoing:
 class Exchange:
     """Runs one `Outgoing` once."""
 
-    def __init__(self, outgoing: Outgoing, *, clock: Clock, on_content: OnContent | None) -> None:
+    def __init__(
+        self,
+        outgoing: Outgoing,
+        *,
+        clock: Clock,
+        on_content: OnContent | None = None,
+        leave: asyncio.Event | None = None,
+    ) -> None:
         self._out = outgoing
         self._clock = clock
         self._on_content = on_content
+        self._leave = leave
+        self._left = False
         self._stream = OpenAIStream()
         self._submitted_ns = clock.now_ns()
         self._headers_ns: int | None = None
@@ -59,18 +68,38 @@ class Exchange:
 
     async def run(self, client: httpx.AsyncClient) -> RequestTimeline:
         """Sends, reads to the end, and returns the timeline."""
+        if self._leave is not None and self._leave.is_set():
+            return self._timeline(EndedBy.CANCELLED, self._submitted_ns)
         limit = asyncio.timeout(self._out.request.timeout_s)
         try:
-            async with limit:
+            async with limit, self._leaving(limit):
                 ended = await self._converse(client)
         except (httpx.HTTPError, httpx.StreamError, OSError) as problem:
             # a socket's own ETIMEDOUT is a TimeoutError as well
             gave_up = isinstance(problem, TimeoutError) and limit.expired()
-            ended = EndedBy.TIMEOUT if gave_up else self._broken(problem)
+            ours = EndedBy.CANCELLED if self._left else EndedBy.TIMEOUT
+            ended = ours if gave_up else self._broken(problem)
             if self._http_error is not None:  # it was refused, and only the end of the server's words is missing
                 ended = EndedBy.HTTP_ERROR
                 self._transport_error = self._transport_error or "the error's body did not end in time"
         return self._timeline(ended, self._finished_ns or self._clock.now_ns())
+
+    @asynccontextmanager
+    async def _leaving(self, limit: asyncio.Timeout) -> AsyncGenerator[None, None]:
+        """While inside, the time limit is over as soon as `leave` is set."""
+        if self._leave is None:
+            yield
+            return
+        watch = asyncio.create_task(self._watch(self._leave, limit))
+        try:
+            yield
+        finally:
+            watch.cancel()
+
+    async def _watch(self, leave: asyncio.Event, limit: asyncio.Timeout) -> None:
+        await leave.wait()
+        self._left = True
+        limit.reschedule(asyncio.get_running_loop().time())
 
     async def _converse(self, client: httpx.AsyncClient) -> EndedBy:
         async with client.stream(

@@ -133,8 +133,10 @@ class Link:
         request: GenerationRequest,
         headers: Mapping[str, str] | None = None,
         on_content: OnContent | None = None,
+        leave: asyncio.Event | None = None,
     ) -> RequestTimeline:
-        """POST a generation request and follow its stream; never raises for what the server does."""
+        """POST a generation request and follow its stream, until `leave` is set; never raises for what the server
+        does."""
         outgoing = Outgoing(
             url=self.url + path,
             headers={
@@ -146,7 +148,7 @@ class Link:
             request=request,
             request_id=request_id,
         )
-        timeline = await Exchange(outgoing, clock=self.clock, on_content=on_content).run(self._streams)
+        timeline = await Exchange(outgoing, clock=self.clock, on_content=on_content, leave=leave).run(self._streams)
         return self._secret.out_of_timeline(timeline)
 
     async def _call(self, method: str, path: str, body: bytes | None, timeout_s: float) -> httpx.Response:

@@ -6,6 +6,7 @@ and whichever of introspect, count, tokenize, detokenize, render, abort, sample,
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -115,20 +116,25 @@ class OpenAIEngine:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    async def send(self, request: GenerationRequest, *, on_content: OnContent | None = None) -> RequestTimeline:
-        """Sends one request as a stream and records what happens, to the end or to `request.timeout_s`.
+    async def send(
+        self, request: GenerationRequest, *, on_content: OnContent | None = None, leave: asyncio.Event | None = None
+    ) -> RequestTimeline:
+        """Sends one request as a stream and records what happens, to the end, to `request.timeout_s` or until `leave`
+        is set.
 
         A field that the server refuses by name, and that a request can do without, is left out from then on
         (`capabilities.fields_refused`), and the request is sent again.
         """
         while True:
-            timeline = await self._send_once(request, on_content)
+            timeline = await self._send_once(request, on_content, leave)
             name = refused_field(timeline, self.body(request, "").keys())
             if name is None or name in self._refused:
                 return timeline
             self._refused.add(name)
 
-    async def _send_once(self, request: GenerationRequest, on_content: OnContent | None) -> RequestTimeline:
+    async def _send_once(
+        self, request: GenerationRequest, on_content: OnContent | None, leave: asyncio.Event | None
+    ) -> RequestTimeline:
         request_id = uuid.uuid4().hex
         return await self._link.stream(
             self.chat_path if request.route is Route.CHAT else self.completions_path,
@@ -137,6 +143,7 @@ class OpenAIEngine:
             request=request,
             headers=self.request_headers(request_id),
             on_content=on_content,
+            leave=leave,
         )
 
     def body(self, request: GenerationRequest, request_id: str) -> dict[str, object]:
