@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from longproof.domain.units import format_ns, format_tokens
-from longproof.evidence.records import Header, RequestBody
+from longproof.evidence.records import Header, RequestBody, WindowBody
 from longproof.prove.protocol import cost_of
 from longproof.prove.run import Estimate
 
@@ -69,3 +69,6 @@ class TerminalWatcher:
             self._progress.advance(
                 self._task, float((body.timeline.prompt_tokens_sent or 0) + (produced or 0)) if answered else 0.0
             )
+
+    def window_ended(self, key: str, body: WindowBody) -> None:
+        """Nothing to draw: its requests were."""

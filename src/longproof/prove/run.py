@@ -24,7 +24,7 @@ from longproof.errors import EngineMisbehaved
 from longproof.evidence.disk import not_writable
 from longproof.evidence.fingerprint import fingerprint
 from longproof.evidence.reading import holds_run
-from longproof.evidence.records import FORMAT, Header, RequestBody, Step
+from longproof.evidence.records import FORMAT, Header, RequestBody, Step, WindowBody
 from longproof.evidence.store import Journal
 from longproof.prove.budget import RunBudget, require_useful
 from longproof.prove.options import ProveOptions
@@ -122,6 +122,7 @@ async def _run(engine: Engine, journal: Journal, clock: Clock, watcher: Watcher)
         prompts=PromptBuilder(engine, route=protocol.route, seed=protocol.seed, salt=session.salt),
         budget=budget,
         progress=_Counted(watcher, budget),
+        clock=clock,
     )
     try:
         await _calibrate(ctx, budget, watcher)
@@ -203,5 +204,9 @@ class _Counted:
         self._watcher.step(probe, what)
 
     def finished(self, key: str, body: RequestBody) -> None:
-        self._budget.finished(body.timeline)
+        self._budget.finished(body)
         self._watcher.finished(key, body)
+
+    def window_ended(self, key: str, body: WindowBody) -> None:
+        self._budget.window_ended(body)
+        self._watcher.window_ended(key, body)
