@@ -93,8 +93,9 @@ class Engine(Protocol):
         """Asks the server to abort a request; False where the dialect has no such endpoint."""
         ...
 
-    async def sample(self) -> EngineSample:
-        """The engine's metrics now."""
+    async def sample(self, *, wanted: frozenset[str] | None = None) -> EngineSample:
+        """The engine's metrics now; with `wanted` only those of these bare names (the gauges that every engine has
+        must be among them)."""
         ...
 
     async def alive(self) -> bool:

@@ -229,18 +229,23 @@ class OpenAIEngine:
         """This model's entry in /v1/models. Raises TargetError when it is gone."""
         return choose_model(await served_models(self._link), self._model, self.url)
 
-    async def sample(self) -> EngineSample:
+    async def sample(self, *, wanted: frozenset[str] | None = None) -> EngineSample:
         """Prometheus metrics where /metrics has them; otherwise an EngineProtocolError."""
         at_ns = self._link.clock.now_ns()
-        return EngineSample(at_ns=at_ns, values=await self.metrics())
+        return EngineSample(at_ns=at_ns, values=await self.metrics(wanted))
 
-    async def metrics(self) -> dict[str, float]:
-        """Every sample of /metrics, ``name{label="x"}`` → value."""
-        response = await self._link.get("/metrics")
-        values = metric_values(response.text)
-        if not values:
+    async def metrics(self, wanted: frozenset[str] | None = None) -> dict[str, float]:
+        """Samples of /metrics, ``name{label="x"}`` → value: those with a bare name in `wanted`, else those that
+        `keeps_metric`."""
+        text = (await self._link.get("/metrics")).content.decode("utf-8", "replace")
+        values = metric_values(text, self.keeps_metric if wanted is None else wanted.__contains__)
+        if not values and not metric_values(text):
             raise EngineProtocolError("/metrics holds no Prometheus samples", url=self.url)
         return values
+
+    def keeps_metric(self, name: str) -> bool:  # noqa: ARG002 - for dialects
+        """Whether a metric of this bare name belongs into a sample. All do, of a server nothing is known of."""
+        return True
 
     async def restart(self) -> None:
         """Restarts the process we own and waits until it serves. UsageError where we do not own it."""

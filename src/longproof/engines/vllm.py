@@ -101,10 +101,14 @@ class VllmEngine(OpenAIEngine):
             )
         )
 
-    async def sample(self) -> EngineSample:
-        """Counters, gauges, and the sum and count of every histogram; their buckets stay out of the evidence."""
+    def keeps_metric(self, name: str) -> bool:
+        """vLLM's own counters, gauges, and the sum and count of every histogram; buckets stay out of the evidence."""
+        return name.startswith("vllm:") and not name.endswith(_NOT_SAMPLED)
+
+    async def sample(self, *, wanted: frozenset[str] | None = None) -> EngineSample:
+        """/metrics, without what `keeps_metric` turns down."""
         at_ns = self._link.clock.now_ns()
-        found = {name: v for name, v in (await self.metrics()).items() if _is_sampled(name)}
+        found = await self.metrics(wanted)
         usage = largest(found, "vllm:kv_cache_usage_perc")
         return EngineSample(
             at_ns=at_ns,
@@ -209,11 +213,6 @@ class VllmEngine(OpenAIEngine):
         if tokens is None or len(ids) != len(tokens):
             raise EngineProtocolError("/tokenize answered without token ids", url=self.url)
         return ids
-
-
-def _is_sampled(name: str) -> bool:
-    metric = name.partition("{")[0]
-    return metric.startswith("vllm:") and not metric.endswith(_NOT_SAMPLED)
 
 
 def _whole(value: float | None) -> int | None:
