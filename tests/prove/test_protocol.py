@@ -10,8 +10,9 @@ from longproof.domain.measure import Unknown, derived
 from longproof.domain.request import Route
 from longproof.engines.base import Capabilities
 from longproof.errors import UsageError
+from longproof.prove.cost import cost_of, smallest_unit_tokens
 from longproof.prove.options import ProveOptions
-from longproof.prove.protocol import cost_of, default_lengths, plan_protocol, smallest_unit_tokens
+from longproof.prove.protocol import default_lengths, plan_protocol
 from longproof.testing.builders import build_deployment
 
 ALL = Capabilities(token_ids=True, counts=True, exact_output=True, cold=True, logprobs=True, metrics=True)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from longproof.cli.options import TokensType, json_option, proof_options
+from longproof.cli.options_load import load_options
 
 DEMO_WINDOW_TOKENS = 3_072
 
@@ -27,6 +28,7 @@ DEMO_WINDOW_TOKENS = 3_072
 @click.option("--kv-unified", is_flag=True, help="One KV pool for all slots instead of one each.")
 @click.option("--threads", type=int, help="CPU threads; default: all cores.")
 @proof_options
+@load_options
 @json_option
 def demo(as_json: bool, **choices: Any) -> int:
     """Start the embedded llama.cpp with a real small model, prove it, and end with a claim and a report.

@@ -11,7 +11,7 @@ from longproof.domain.units import format_tokens
 from longproof.engines.base import Capabilities
 from longproof.errors import UsageError
 from longproof.evidence.records import Protocol, Step
-from longproof.probe.accounting import CANARY_OUTPUT_TOKENS, CONTROL_TOKENS, EDGE_OUTPUT_TOKENS, edge_positions
+from longproof.probe.accounting import CANARY_OUTPUT_TOKENS
 from longproof.prove.options import PROBES, ProveOptions
 
 _SHORTEST_TOKENS = 512
@@ -114,44 +114,6 @@ def plan_protocol(deployment: Deployment, capabilities: Capabilities, options: P
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """Requests and tokens (prompt + output) they use."""
-
-    requests: int
-    tokens: int
-
-
-def cost_of(protocol: Protocol) -> Cost:
-    """What the protocol costs when the boundary is where the server says it is (a search for one below that costs
-    more)."""
-    asked = [tokens for step in protocol.steps for tokens in _asked_tokens(step, protocol.output_tokens)]
-    return Cost(requests=len(asked), tokens=sum(asked))
-
-
-def smallest_unit_tokens(protocol: Protocol) -> int:
-    """The cheapest request that any step begins with: a budget below it measures nothing."""
-    return min((tokens for step in protocol.steps for tokens in _asked_tokens(step, protocol.output_tokens)), default=1)
-
-
-def _asked_tokens(step: Step, output: int) -> list[int]:
-    """Tokens of every request that a step sends and that the server is expected to compute."""
-    values = step.parameters
-    lengths, repeats = _ints(values.get("lengths")), _int(values.get("repeats"))
-    if step.probe == "speed":
-        return [length + output for length in (*lengths[:1], *lengths * repeats)]  # the shortest once more, to warm up
-    if step.probe == "warmth":
-        return [length + output for length in lengths] * 3 * repeats
-    if step.probe == "boundary":
-        return [_int(values["top_tokens"])] * (
-            repeats + 1
-        )  # just above, a refusal costs nothing and a clamp is not repeated
-    canaries = [at + CANARY_OUTPUT_TOKENS for at in (_int(values["canary_tokens"]), CONTROL_TOKENS)] * 4
-    limit = values.get("limit_tokens")
-    served = [] if limit is None else [at for at in edge_positions(_int(limit)).values() if at < _int(limit)]
-    return [length + output for length in lengths] + canaries + [at + EDGE_OUTPUT_TOKENS for at in served]
-
-
 def _accounting(window: Window, options: ProveOptions) -> Step:
     room = window.served_tokens - max(CANARY_OUTPUT_TOKENS, options.output_tokens)
     lengths = sorted({length for length in (*_COUNT_CHECK_TOKENS, room // 2) if 0 < length <= room})
@@ -214,11 +176,3 @@ def _check(options: ProveOptions, window: Window, lengths: tuple[int, ...]) -> N
             f" {options.output_tokens} are kept for the answer",
             advice=f"use lengths up to {format_tokens(longest)}",
         )
-
-
-def _int(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _ints(value: object) -> list[int]:
-    return [item for item in value if isinstance(item, int)] if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType] - narrowed item by item
