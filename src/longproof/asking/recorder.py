@@ -8,17 +8,15 @@ from collections.abc import Sequence
 from typing import Self
 
 from longproof.asking.context import Cell, ProbeContext
-from longproof.domain.events import EngineSample
-from longproof.errors import EngineMisbehaved
+from longproof.asking.sampler import Sampler, sampling
 from longproof.evidence.records import Body, RequestBody, SamplesBody
 
-_FLUSH_SAMPLES_NS = 2_000_000_000
-_KEPT_OUT = ("_bucket", "_created")
-"""Of a histogram its sum and count are kept: buckets by the hundred, several times a second, would be the evidence."""
+_FLUSH_SAMPLES_S = 2.0
 
 
 class Recorder:
-    """An open window's way to the journal. `add` never waits; leaving the context writes what is left."""
+    """An open window's way to the journal. `add` never waits; leaving the context writes what is left. `sampled` counts
+    the samples so far, `last` is the latest."""
 
     def __init__(self, ctx: ProbeContext, *, probe: str, cell: Cell, prefix: str) -> None:
         self._ctx = ctx
@@ -27,16 +25,15 @@ class Recorder:
         self._prefix = prefix
         self._queue: asyncio.Queue[tuple[str, Body] | None] = asyncio.Queue()
         self._writer: asyncio.Task[None] | None = None
-        self._samples: list[EngineSample] = []
-        self._failed = 0
         self._sample_records = 0
+        self.sampled = 0
+        self.last: EngineSample | None = None
 
     async def __aenter__(self) -> Self:
         self._writer = asyncio.create_task(self._write())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._flush_samples()
         self._queue.put_nowait(None)
         if self._writer is not None:
             await self._writer
@@ -46,26 +43,22 @@ class Recorder:
         self._queue.put_nowait((f"{self._prefix}{name}", body))
 
     async def sample(self, every_s: float) -> None:
-        """Scrapes the engine's metrics again and again, until cancelled."""
-        clock = self._ctx.clock
-        flushed_ns = clock.now_ns()
-        while True:
+        """Keeps the engine's metrics, scraped every so many seconds, until cancelled."""
+        async with sampling(self._ctx.engine, every_s) as sampler:
             try:
-                self._samples.append(_slim(await self._ctx.engine.sample()))
-            except EngineMisbehaved:
-                self._failed += 1
-            if clock.now_ns() - flushed_ns >= _FLUSH_SAMPLES_NS:
-                self._flush_samples()
-                flushed_ns = clock.now_ns()
-            await asyncio.sleep(every_s)
+                while True:
+                    await asyncio.sleep(_FLUSH_SAMPLES_S)
+                    self._keep(sampler)
+            finally:
+                self._keep(sampler)
 
-    def _flush_samples(self) -> None:
-        if not self._samples and not self._failed:
+    def _keep(self, sampler: Sampler) -> None:
+        samples, failed = sampler.take(), sampler.take_failed()
+        if not samples and not failed:
             return
-        body = SamplesBody(probe=self._probe, cell=self._cell, samples=tuple(self._samples), failed=self._failed)
+        body = SamplesBody(probe=self._probe, cell=self._cell, samples=samples, failed=failed)
         self._queue.put_nowait((f"{self._prefix}samples/{self._sample_records}", body))
         self._sample_records += 1
-        self._samples, self._failed = [], 0
 
     async def _write(self) -> None:
         ended = False
@@ -81,10 +74,3 @@ class Recorder:
             for key, body in batch:
                 if isinstance(body, RequestBody):
                     self._ctx.progress.finished(key, body)
-
-
-def _slim(sample: EngineSample) -> EngineSample:
-    kept = {name: value for name, value in sample.values.items() if not name.partition("{")[0].endswith(_KEPT_OUT)}
-    return EngineSample(
-        at_ns=sample.at_ns, running=sample.running, waiting=sample.waiting, kv_usage=sample.kv_usage, values=kept
-    )

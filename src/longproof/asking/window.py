@@ -12,8 +12,9 @@ A window is one question: its record is written when it is over. One that a cras
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from longproof.asking.context import Cell, ProbeContext, prompt_sha256
@@ -22,9 +23,11 @@ from longproof.clock import NS_PER_S
 from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.domain.outcome import Outcome, classify
 from longproof.domain.request import GenerationRequest
+from longproof.errors import EngineMisbehaved
 from longproof.evidence.records import Lag, RequestBody, SamplesBody, WindowBody
 
 _TICK_S = 0.02
+_LOOK_S = 0.005
 _LATE_NS = 1_000_000
 _REFUSED_PAUSE_S = 0.25
 """A closed loop that is refused waits this long: asking again at once would only measure refusals."""
@@ -73,7 +76,8 @@ class Load:
 
     `concurrency` requests of `stock` (i → the i-th request; it must not touch the network) are under way until
     `for_ns`, or with `until_scheduled_end` until the last of `scheduled` is over, but nothing new begins after
-    `most_ns`. Requests under way run to their end. `describe` is kept as what was meant.
+    `most_ns`. Requests under way run to their end. With `settled` the engine is then watched until that says True of a
+    sample, for `settle_ns` at most. `describe` is kept as what was meant.
     """
 
     for_ns: int
@@ -82,6 +86,8 @@ class Load:
     scheduled: tuple[LoadRequest, ...] = ()
     until_scheduled_end: bool = False
     most_ns: int | None = None
+    settled: Callable[[EngineSample], bool] | None = None
+    settle_ns: int = 0
     describe: Cell = field(default_factory=dict[str, int | float | str | bool])
 
 
@@ -162,9 +168,11 @@ class _Running:
                         sending.create_task(self._scheduled(request))
                     for _ in range(load.concurrency if load.stock is not None else 0):
                         sending.create_task(self._loop())
+                await self._settle()
             finally:
                 for task in watching:
                     task.cancel()
+                await asyncio.wait(watching)
         ended_ns = ctx.clock.now_ns()
         body = WindowBody(
             probe=self._probe,
@@ -195,6 +203,16 @@ class _Running:
             if classify(timeline) in _REFUSED:
                 await asyncio.sleep(_REFUSED_PAUSE_S)
 
+    async def _settle(self) -> None:
+        settled, clock = self._load.settled, self._ctx.clock
+        until_ns, seen = clock.now_ns() + self._load.settle_ns, self._recorder.sampled
+        while settled is not None and self._ctx.engine.capabilities.metrics and clock.now_ns() < until_ns:
+            await asyncio.sleep(_LOOK_S)
+            if self._recorder.sampled > seen and self._recorder.last is not None:
+                seen = self._recorder.sampled
+                if settled(self._recorder.last):
+                    return
+
     def _goes_on(self) -> bool:
         load, since_ns = self._load, self._ctx.clock.now_ns() - self._started_ns
         if self._stopped or (load.most_ns is not None and since_ns >= load.most_ns):
@@ -203,7 +221,7 @@ class _Running:
 
     async def _send(self, asked: LoadRequest, planned_ns: int) -> RequestTimeline:
         self._sent += 1
-        timeline = await send_and_leave(self._ctx, asked)
+        timeline, left_ns = await send_and_leave(self._ctx, asked)
         gone = classify(timeline) is Outcome.UNREACHABLE
         self._unreachable = self._unreachable + 1 if gone else 0
         self._stopped = self._stopped or self._unreachable >= _MOST_UNREACHABLE
@@ -218,6 +236,7 @@ class _Running:
                 nonce=asked.nonce,
                 planned_ns=planned_ns,
                 cancel=None if asked.cancel is None else str(asked.cancel),
+                left_ns=left_ns,
             ),
         )
         return timeline
@@ -234,26 +253,58 @@ class _Running:
                 self._lags.append(Lag(at_ns=due_ns, late_ns=late_ns))
 
 
-async def send_and_leave(ctx: ProbeContext, asked: LoadRequest) -> RequestTimeline:
-    """Sends one request and leaves it when its `cancel` says so."""
-    cancel = asked.cancel
-    if cancel is None:
-        return await ctx.engine.send(asked.request)
-    leave, chunks = asyncio.Event(), 0
+async def send_and_leave(ctx: ProbeContext, asked: LoadRequest) -> tuple[RequestTimeline, int | None]:
+    """Sends one request and leaves it when its `cancel` says so; when that was, None where it had ended before."""
+    return await _Leaving(ctx, asked).run()
 
-    def on_content(_chunk: object, _text: str) -> bool | None:
-        nonlocal chunks
-        chunks += 1
-        return False if cancel.after_chunks is not None and chunks >= cancel.after_chunks else None
 
-    timer = None
-    if cancel.after_ns is not None:
-        timer = asyncio.get_running_loop().call_later(cancel.after_ns / NS_PER_S, leave.set)
-    try:
-        return await ctx.engine.send(asked.request, on_content=on_content, leave=leave)
-    finally:
-        if timer is not None:
-            timer.cancel()
+class _Leaving:
+    """One request that is left: by closing its connection, or by asking the engine to abort it and reading on."""
+
+    def __init__(self, ctx: ProbeContext, asked: LoadRequest) -> None:
+        self._ctx = ctx
+        self._cancel = asked.cancel
+        self._request = replace(asked.request, request_id=asked.request.request_id or uuid.uuid4().hex)
+        self._leave = asyncio.Event()
+        self._chunks = 0
+        self._left_ns: int | None = None
+        self._aborting: asyncio.Task[bool] | None = None
+
+    async def run(self) -> tuple[RequestTimeline, int | None]:
+        cancel, timer = self._cancel, None
+        if cancel is None:
+            return await self._ctx.engine.send(self._request), None
+        if cancel.after_ns is not None:
+            timer = asyncio.get_running_loop().call_later(cancel.after_ns / NS_PER_S, self._go)
+        try:
+            timeline = await self._ctx.engine.send(self._request, on_content=self._on_content, leave=self._leave)
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if self._aborting is not None:
+            await asyncio.wait({self._aborting})
+            if isinstance(self._aborting.exception(), EngineMisbehaved):
+                self._left_ns = None  # it could not be asked
+            elif not self._aborting.result():
+                self._left_ns = None
+        return timeline, self._left_ns
+
+    def _on_content(self, _chunk: object, _text: str) -> bool | None:
+        self._chunks += 1
+        wanted = self._cancel.after_chunks if self._cancel is not None else None
+        if wanted is None or self._chunks < wanted or self._left_ns is not None:
+            return None
+        self._go()
+        return None if self._aborting is not None else False
+
+    def _go(self) -> None:
+        if self._cancel is None or self._left_ns is not None:
+            return
+        self._left_ns = self._ctx.clock.now_ns()
+        if self._cancel.by == "abort":
+            self._aborting = asyncio.create_task(self._ctx.engine.abort(self._request.request_id or ""))
+        else:
+            self._leave.set()
 
 
 def _next_prefix(ctx: ProbeContext, key: str) -> str:
