@@ -9,14 +9,14 @@ from typing import Self
 
 from longproof.asking.context import Cell, ProbeContext
 from longproof.asking.sampler import Sampler, sampling
+from longproof.domain.events import EngineSample
 from longproof.evidence.records import Body, RequestBody, SamplesBody
 
 _FLUSH_SAMPLES_S = 2.0
 
 
 class Recorder:
-    """An open window's way to the journal. `add` never waits; leaving the context writes what is left. `sampled` counts
-    the samples so far, `last` is the latest."""
+    """An open window's way to the journal. `add` never waits; leaving the context writes what is left."""
 
     def __init__(self, ctx: ProbeContext, *, probe: str, cell: Cell, prefix: str) -> None:
         self._ctx = ctx
@@ -26,8 +26,7 @@ class Recorder:
         self._queue: asyncio.Queue[tuple[str, Body] | None] = asyncio.Queue()
         self._writer: asyncio.Task[None] | None = None
         self._sample_records = 0
-        self.sampled = 0
-        self.last: EngineSample | None = None
+        self._sampler: Sampler | None = None
 
     async def __aenter__(self) -> Self:
         self._writer = asyncio.create_task(self._write())
@@ -42,9 +41,20 @@ class Recorder:
         """A request that is over."""
         self._queue.put_nowait((f"{self._prefix}{name}", body))
 
+    @property
+    def sampled(self) -> int:
+        """Samples so far."""
+        return 0 if self._sampler is None else self._sampler.sampled
+
+    @property
+    def last(self) -> EngineSample | None:
+        """The latest sample."""
+        return None if self._sampler is None else self._sampler.last
+
     async def sample(self, every_s: float) -> None:
         """Keeps the engine's metrics, scraped every so many seconds, until cancelled."""
         async with sampling(self._ctx.engine, every_s) as sampler:
+            self._sampler = sampler
             try:
                 while True:
                     await asyncio.sleep(_FLUSH_SAMPLES_S)

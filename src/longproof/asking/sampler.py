@@ -47,7 +47,8 @@ WATCHED = frozenset(
 class Sampler:
     """Samples in the order they were taken, until somebody takes them.
 
-    `failed` counts the scrapes that got no answer, since the last `take` of it.
+    `failed` counts the scrapes that got no answer, since the last `take` of it. `sampled` counts all samples so far and
+    `last` is the latest, taken or not.
     """
 
     def __init__(self, engine: Engine, every_s: float, wanted: frozenset[str] | None) -> None:
@@ -56,6 +57,8 @@ class Sampler:
         self._wanted = wanted
         self._samples: list[EngineSample] = []
         self._failed = 0
+        self.sampled = 0
+        self.last: EngineSample | None = None
 
     def take(self) -> tuple[EngineSample, ...]:
         """The samples since the last call."""
@@ -81,7 +84,9 @@ class Sampler:
     async def _scrape(self) -> None:
         try:
             async with asyncio.timeout(_GIVE_UP_S):
-                self._samples.append(await self._engine.sample(wanted=self._wanted))
+                self.last = await self._engine.sample(wanted=self._wanted)
+                self._samples.append(self.last)
+                self.sampled += 1
         except (EngineMisbehaved, TimeoutError):
             self._failed += 1
 

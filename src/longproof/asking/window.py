@@ -282,11 +282,11 @@ class _Leaving:
             if timer is not None:
                 timer.cancel()
         if self._aborting is not None:
-            await asyncio.wait({self._aborting})
-            if isinstance(self._aborting.exception(), EngineMisbehaved):
-                self._left_ns = None  # it could not be asked
-            elif not self._aborting.result():
-                self._left_ns = None
+            try:
+                asked = await self._aborting
+            except EngineMisbehaved:
+                asked = False
+            self._left_ns = self._left_ns if asked else None
         return timeline, self._left_ns
 
     def _on_content(self, _chunk: object, _text: str) -> bool | None:
