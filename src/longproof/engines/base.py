@@ -90,7 +90,8 @@ class Engine(Protocol):
         ...
 
     async def abort(self, engine_request_id: str) -> bool:
-        """Asks the server to abort a request; False where the dialect has no such endpoint."""
+        """Asks the server to abort a request, by its own id or ours (`GenerationRequest.request_id`); False where the
+        dialect has no such endpoint."""
         ...
 
     async def sample(self, *, wanted: frozenset[str] | None = None) -> EngineSample:

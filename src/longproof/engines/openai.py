@@ -135,7 +135,7 @@ class OpenAIEngine:
     async def _send_once(
         self, request: GenerationRequest, on_content: OnContent | None, leave: asyncio.Event | None
     ) -> RequestTimeline:
-        request_id = uuid.uuid4().hex
+        request_id = request.request_id or uuid.uuid4().hex
         return await self._link.stream(
             self.chat_path if request.route is Route.CHAT else self.completions_path,
             orjson.dumps(self.body(request, request_id)),

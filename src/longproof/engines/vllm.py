@@ -70,8 +70,9 @@ class VllmEngine(OpenAIEngine):
         """True when the server took the order; it takes one for an unknown id as well. False outside developer mode."""
         if not engine_request_id:
             return False  # vLLM reads an empty list as "abort everything"
-        # a completion's prompts are numbered inside: cmpl-ID-0
+        # a completion's prompts are numbered inside: cmpl-ID-0; an id of ours has the route's name in front
         ids = [engine_request_id, f"{engine_request_id}-0"]
+        ids += [f"chatcmpl-{engine_request_id}", f"cmpl-{engine_request_id}-0"]
         try:
             await self._link.post(_ABORT, {"request_ids": ids})
         except Refused as problem:

@@ -90,7 +90,8 @@ class RequestBody:
     `prompt_sha256` is over the body's prompt; `nonce` makes its prompt rebuildable from the seed. `exact_output`: the
     engine was told, in its own dialect, to produce exactly `max_tokens`, so a natural stop is none. `planned_ns`: when
     a load's schedule wanted it sent; what lies between that and `timeline.submitted_ns` is the client's own delay.
-    `cancel`: how and when it was to be cancelled, where it was."""
+    `cancel`: how and when it was to be cancelled, where it was; `left_ns`: when we then left, or asked the engine to
+    abort it."""
 
     kind: Literal["request"] = "request"
     probe: str
@@ -103,6 +104,7 @@ class RequestBody:
     after: EngineSample | None = None
     planned_ns: int | None = None
     cancel: str | None = None
+    left_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
