@@ -36,7 +36,7 @@ class Protocol:
 
     `context_tokens`: the window to prove, None = all the server says it has. `budget_ns`, `budget_tokens`: None = no
     limit. `request_timeout_s`: after this long a request counts as hung. `not_run` names probes left out on purpose,
-    with the reason.
+    with the reason. `choices` are the user's own words about load, where there were any.
     """
 
     seed: int
@@ -49,6 +49,7 @@ class Protocol:
     budget_tokens: int | None
     steps: tuple[Step, ...]
     not_run: dict[str, str] = field(default_factory=dict[str, str])
+    choices: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from longproof.domain.request import Route
 
@@ -34,6 +34,15 @@ class LoadOptions:
     restart_command: str | None = None
     idle_ns: int = 0
     workers: int = 1
+
+    def words(self) -> dict[str, str]:
+        """What was chosen, by name; nothing for what was left as it is."""
+        plain = LoadOptions()
+        return {
+            item.name: str(getattr(self, item.name))
+            for item in fields(self)
+            if getattr(self, item.name) != getattr(plain, item.name)
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

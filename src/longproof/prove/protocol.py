@@ -26,6 +26,8 @@ _STEPS_IN_LARGE_WINDOWS = 8_192
 _LONG_WINDOW_TOKENS = 131_072
 _TIMEOUT_S = 600.0
 _LONG_TIMEOUT_S = 3_600.0
+LEFT_OUT = "left out with --only"
+"""Why a probe is not run, when that was the user's wish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,8 @@ def plan_protocol(deployment: Deployment, capabilities: Capabilities, options: P
         budget_ns=options.budget_ns,
         budget_tokens=options.budget_tokens,
         steps=tuple(step for step in steps if step.probe in chosen),
-        not_run={probe: "left out with --only" for probe in PROBES if probe not in chosen},
+        not_run={probe: LEFT_OUT for probe in PROBES if probe not in chosen},
+        choices=options.load.words(),
     )
 
 
