@@ -57,7 +57,8 @@ def test_the_shift_is_the_median_quotient_when_worked_by_hand() -> None:
 
 
 def test_the_interval_is_the_rank_tests_when_samples_are_small() -> None:
-    """4 and 4: P(U = 0) = 1/70 = 1.43 % ≤ 2.5 % and P(U ≤ 1) = 2/70 is above: no quotient stays outside, so the bounds are the smallest quotient and the largest."""
+    """4 and 4: P(U = 0) = 1/70 = 1.43 % ≤ 2.5 % and P(U ≤ 1) = 2/70 is above: no quotient stays
+    outside, so the bounds are the smallest quotient and the largest."""
     found = shifted([10.0, 11, 12, 13], [1.0, 1.1, 1.2, 1.3])
     assert isinstance(found.interval, Interval)
     assert found.interval.low == pytest.approx(10 / 1.3)
