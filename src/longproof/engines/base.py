@@ -99,6 +99,10 @@ class Engine(Protocol):
         must be among them)."""
         ...
 
+    def memory_bytes(self) -> int | None:
+        """Resident memory of the engine's processes now; None where we do not own them, or they have ended."""
+        ...
+
     async def alive(self) -> bool:
         """Whether it produces a token: /health can be 200 while inference is impossible."""
         ...

@@ -60,6 +60,10 @@ class Owner(Protocol):
         """Ends it. Safe to call twice."""
         ...
 
+    def memory_bytes(self) -> int | None:
+        """Resident memory of all its processes; None when it has ended."""
+        ...
+
 
 class OpenAIEngine:
     """Engine over one `Link`. Build it through `registry.connect`, or directly: ``OpenAIEngine(Link(url), model="x")``.
@@ -246,6 +250,10 @@ class OpenAIEngine:
     def keeps_metric(self, name: str) -> bool:  # noqa: ARG002 - for dialects
         """Whether a metric of this bare name belongs into a sample. All do, of a server nothing is known of."""
         return True
+
+    def memory_bytes(self) -> int | None:
+        """Resident memory of the engine's processes now; None where we do not own them, or they have ended."""
+        return None if self._owner is None else self._owner.memory_bytes()
 
     async def restart(self) -> None:
         """Restarts the process we own and waits until it serves. UsageError where we do not own it."""

@@ -1,13 +1,14 @@
 """Whether a series got worse on the way, and where: one step up or one steady rise, tested against chance.
 
-    step    the largest standardised rank sum behind any split (Pettitt 1979, with every split on one scale)
-    trend   the Spearman correlation of value and position (Daniels 1950)
+    step    the mean behind a split above the mean before it, for the split that explains most (with every split on one
+            scale: the number of values on each side is allowed for)
+    trend   the straight line through all values
 
-    p = how often chance alone makes the larger of the two as large
+    p = how often chance alone makes the better of the two explain as large a part of the spread
 
-Ranks keep one wild value from deciding. Neighbours that resemble each other make steps and rises by themselves: where
-the series remembers, chance is drawn with the same memory (first-order, estimated after step or trend is taken out and
-corrected upwards, because that estimate is too low in short series).
+Chance is the values themselves in any order. Neighbours that resemble each other make steps and rises by themselves:
+where the series remembers, chance is a normal series with the same memory (first-order, estimated after step or trend
+is taken out, and corrected upwards, because that estimate is too low in short series).
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ LEAST_VALUES = 10
 _LEAST_SIDE = 3
 _DRAWN = 9_999
 _CORRECTION = 4.0
-_MOST_MEMORY = 0.9
+_MOST_MEMORY = 0.7
+"""A level that wanders more slowly than that over a whole run is what this looks for."""
+_NOTHING = 1e-12
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -54,12 +57,11 @@ def rise(values: Sequence[float], *, rng: np.random.Generator) -> Rise | Unknown
     if n < LEAST_VALUES:
         return Unknown(reason=f"n = {n}: a change in time takes n = {LEAST_VALUES}")
     found = np.asarray(values, dtype=np.float64)
-    ranks = _ranks(found)
     memory = _memory(found)
-    steps, trend = _scores(ranks[None, :])
+    steps, trend = _scores(found[None, :])
     at = int(np.argmax(steps[0])) + _LEAST_SIDE
     step_score, trend_score = float(np.max(steps[0])), float(trend[0])
-    drawn_steps, drawn_trends = _scores(_chance(ranks, memory, rng))
+    drawn_steps, drawn_trends = _scores(_chance(found, memory, rng))
     drawn = np.maximum(drawn_steps.max(axis=1), drawn_trends)
     as_large = int(np.sum(drawn >= max(step_score, trend_score) - 1e-9))
     return Rise(
@@ -72,38 +74,39 @@ def rise(values: Sequence[float], *, rng: np.random.Generator) -> Rise | Unknown
     )
 
 
-def _scores(ranks: Floats) -> tuple[Floats, Floats]:
-    """Rows of ranks → for each row the scores of all splits, and that of the trend, each with variance 1 by chance."""
-    n = ranks.shape[1]
-    centred = ranks - (n + 1) / 2
-    variance = float(np.var(centred[0], ddof=1))
-    if variance == 0:
-        return np.zeros((ranks.shape[0], n - 2 * _LEAST_SIDE + 1)), np.zeros(ranks.shape[0])
+def _scores(rows: Floats) -> tuple[Floats, Floats]:
+    """For each row the scores of all splits and that of the trend, each with variance 1 by chance. A score's square is
+    n - 1 times the part of the spread that it explains."""
+    n = rows.shape[1]
+    centred: Floats = rows - rows.mean(axis=1, keepdims=True)
+    spread: Floats = np.sqrt((centred**2).sum(axis=1, keepdims=True) / (n - 1))
+    centred = np.divide(centred, spread, out=np.zeros_like(centred), where=spread > _NOTHING * np.abs(rows).max())
     first: Floats = np.arange(_LEAST_SIDE, n - _LEAST_SIDE + 1, dtype=np.float64)
-    sums = -np.cumsum(centred, axis=1)[
-        :, _LEAST_SIDE - 1 : n - _LEAST_SIDE
-    ]  # what lies behind the split, above its expectation
-    steps = sums / np.sqrt(variance * first * (n - first) / n)
+    sums = -np.cumsum(centred, axis=1)[:, _LEAST_SIDE - 1 : n - _LEAST_SIDE]  # what lies behind the split
+    steps = sums / np.sqrt(first * (n - first) / n)
     position: Floats = np.arange(n, dtype=np.float64) - (n - 1) / 2
-    trend: Floats = centred @ position / math.sqrt(variance * float(position @ position))
+    trend: Floats = centred @ position / math.sqrt(float(position @ position))
     return steps, trend
 
 
-def _chance(ranks: Floats, memory: float, rng: np.random.Generator) -> Floats:
-    """Rows of the same ranks in orders that chance makes: all equally likely without memory, else those of a normal
-    first-order process."""
-    n = len(ranks)
+def _chance(values: Floats, memory: float, rng: np.random.Generator) -> Floats:
+    """Rows that chance makes: the values in any order, or, with memory, normal series of the first order."""
+    n = len(values)
+    if memory == 0:
+        return values[np.argsort(rng.random((_DRAWN, n)), axis=1)]
     series = rng.standard_normal((_DRAWN, n))
-    for at in range(1, n) if memory > 0 else ():
+    for at in range(1, n):
         series[:, at] = memory * series[:, at - 1] + math.sqrt(1 - memory**2) * series[:, at]
-    places = np.argsort(np.argsort(series, axis=1), axis=1)
-    return np.sort(ranks)[places]
+    return series
 
 
 def _memory(values: Floats) -> float:
     """Correlation of neighbours, 0 where there is none to speak of."""
     shapes = (values - _best_step(values), values - _line(values))
-    left = _neighbours(min(shapes, key=lambda residuals: float(residuals @ residuals)))
+    residuals = min(shapes, key=lambda left: float(left @ left))
+    if float(residuals @ residuals) <= _NOTHING * float(values @ values):
+        return 0.0
+    left = _neighbours(residuals)
     return float(np.clip(left + _CORRECTION / len(values), 0.0, _MOST_MEMORY)) if left > 0 else 0.0
 
 
@@ -124,12 +127,4 @@ def _line(values: Floats) -> Floats:
 
 
 def _neighbours(residuals: Floats) -> float:
-    spread = float(residuals @ residuals)
-    return 0.0 if spread == 0 else float(residuals[:-1] @ residuals[1:]) / spread
-
-
-def _ranks(values: Floats) -> Floats:
-    """1 … n, ties sharing their mean rank."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return (ends - (counts - 1) / 2)[inverse].astype(np.float64)
+    return float(residuals[:-1] @ residuals[1:]) / float(residuals @ residuals)
