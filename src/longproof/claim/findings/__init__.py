@@ -19,7 +19,6 @@ READERS: dict[str, Reader] = {
     "boundary": boundary.read,
     "speed": speed.read,
     "warmth": warmth.read,
-    "sustained": sustained.read,
     "reclaim": reclaim.read,
     "sustained": sustained.read,
 }
