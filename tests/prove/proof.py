@@ -10,11 +10,11 @@ from longproof.claim.view import EvidenceView
 from longproof.clock import SystemClock
 from longproof.evidence.reading import read
 from longproof.evidence.records import Header, RequestBody, WindowBody
-from longproof.prove.options import ProveOptions
+from longproof.prove.options import IDLE_PROBES, ProveOptions
 from longproof.prove.run import Estimate, ProveResult, prove
 from longproof.prove.target import UrlTarget
 
-OPTIONS = ProveOptions(lengths=(600, 1200), repeats=2, timeout_s=3.0)
+OPTIONS = ProveOptions(lengths=(600, 1200), repeats=2, timeout_s=3.0, only=IDLE_PROBES)
 
 
 class Silent:

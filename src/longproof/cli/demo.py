@@ -10,6 +10,8 @@ from longproof.cli.options import TokensType, json_option, proof_options
 from longproof.cli.options_load import load_options
 
 DEMO_WINDOW_TOKENS = 3_072
+DEMO_PROBES = "accounting,boundary,speed,warmth"
+"""What a first look needs, within minutes on two cores; --only names others."""
 
 
 @click.command(short_help="Start the embedded engine with a small model and prove it.")
@@ -47,4 +49,5 @@ def demo(as_json: bool, **choices: Any) -> int:
         kv_unified=choices["kv_unified"],
         threads=choices["threads"],
     )
+    choices["only"] = choices["only"] or DEMO_PROBES
     return prove_and_show(target, proof_options_from(choices), out=choices["out"], as_json=as_json)

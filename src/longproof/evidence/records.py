@@ -19,6 +19,8 @@ from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.domain.request import Route, TokenCount
 
 FORMAT = 1
+Parameters: TypeAlias = dict[str, int | float | str | bool | list[int] | list[float] | list[str]]
+"""A probe's parameters, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,7 @@ class Step:
     """One probe in the protocol's order, with its parameters as they were decided before the first request."""
 
     probe: str
-    parameters: dict[str, int | float | str | bool | list[int]]
+    parameters: Parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol as Port
 
 import longproof
+from longproof.asking.arrivals import Replay, replay
 from longproof.asking.context import BudgetSpent, ProbeContext, Progress
 from longproof.asking.prompts import PromptBuilder
 from longproof.asking.recovery import EngineGone, check_alive
@@ -26,6 +27,7 @@ from longproof.evidence.fingerprint import fingerprint
 from longproof.evidence.reading import holds_run
 from longproof.evidence.records import FORMAT, Header, NoteBody, RequestBody, Step, WindowBody
 from longproof.evidence.store import Journal
+from longproof.plan.traces import read_trace
 from longproof.prove.budget import RunBudget, require_useful
 from longproof.prove.cost import Cost, duration_ns, fit, smallest_unit_tokens, step_cost
 from longproof.prove.options import ProveOptions
@@ -35,6 +37,7 @@ from longproof.prove.steps import run_step
 from longproof.prove.target import Target
 
 _CALIBRATION_TOKENS = 384
+_MOST_TRACE_NS = 600_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +81,11 @@ async def prove(
         directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - once, before anything runs beside it
     except OSError as problem:
         raise not_writable(directory, problem) from problem
+    trace = _trace(options)
     engine = await target.open(directory / "engine.log")
     try:
         deployment = await engine.introspect()
-        protocol = plan_protocol(deployment, engine.capabilities, options)
+        protocol = plan_protocol(deployment, engine.capabilities, options, trace)
         header = Header(
             format=FORMAT,
             longproof_version=longproof.__version__,
@@ -98,6 +102,14 @@ async def prove(
     finally:
         await engine.aclose()
     return ProveResult(directory=directory, complete=stopped_by is None, stopped_by=stopped_by)
+
+
+def _trace(options: ProveOptions) -> Replay | None:
+    """The trace that the background load follows, for as long as a window may last."""
+    path = options.load.trace
+    if path is None:
+        return None
+    return replay(read_trace(Path(path)), source=f"trace {Path(path).name}", for_ns=_MOST_TRACE_NS)
 
 
 def _journal(directory: Path, header: Header) -> Journal:

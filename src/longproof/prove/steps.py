@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from longproof.asking.context import ProbeContext
 from longproof.evidence.records import Step
-from longproof.probe import accounting, boundary, speed, warmth
-from longproof.prove.parameters import Values, int_of, int_or_none, ints_of
+from longproof.probe import accounting, boundary, busy, reclaim, speed, sustained, warmth
+from longproof.prove.parameters import Values, int_of, int_or_none, ints_of, plan_of
 
 
 async def run_step(ctx: ProbeContext, step: Step) -> None:
@@ -44,9 +44,24 @@ async def _warmth(ctx: ProbeContext, values: Values) -> None:
     await warmth.run(ctx, ints_of(values, "lengths"), int_of(values, "repeats"))
 
 
+async def _busy(ctx: ProbeContext, values: Values) -> None:
+    await busy.run(ctx, plan_of(busy.BusyPlan, values))
+
+
+async def _reclaim(ctx: ProbeContext, values: Values) -> None:
+    await reclaim.run(ctx, plan_of(reclaim.ReclaimPlan, values))
+
+
+async def _sustained(ctx: ProbeContext, values: Values) -> None:
+    await sustained.run(ctx, plan_of(sustained.SustainedPlan, values))
+
+
 _RUNNERS: dict[str, Callable[[ProbeContext, Values], Awaitable[None]]] = {
     "accounting": _accounting,
     "boundary": _boundary,
     "speed": _speed,
     "warmth": _warmth,
+    "busy": _busy,
+    "reclaim": _reclaim,
+    "sustained": _sustained,
 }
