@@ -198,6 +198,38 @@ def test_slow_is_a_caution_when_it_is_longer_than_stated() -> None:
     assert findings(view(idle(), cycles([800, 810, 805], slow_s=2.0))) == {}
 
 
+def test_memory_held_long_after_the_natural_end_is_slow_when_the_stage_was_noticed_or_not() -> None:
+    """3,000 ms held where 1,300 ms were to do: whatever the engine does, it is not the answer."""
+    assert list(findings(view(idle(), cycles([3000, 3010, 2990], slow_s=1.0, watched_ms=4000)))) == ["reclaim.slow"]
+
+
+def test_nobody_went_on_when_the_engines_own_counter_shows_no_more_output() -> None:
+    """The gauges come back at about the natural end, and vLLM's counter of output stands still."""
+    entries = cycles([1290, 1310, 1300], slow_s=1.0)
+    counted = [
+        (
+            key,
+            replace(body, samples=tuple(replace(s, values={"vllm:generation_tokens_total": 7.0}) for s in body.samples))
+            if isinstance(body, SamplesBody)
+            else body,
+        )
+        for key, body in entries
+    ]
+    assert list(findings(view(idle(), counted))) == ["reclaim.slow"]
+
+
+def test_a_leak_is_a_leak_and_no_delay_when_no_gauge_showed_the_request() -> None:
+    """A request too short to be seen, after which a block stays taken."""
+    entries = [
+        entry
+        for number in range(6)
+        for entry in cycle(number, lambda at, n=number: 0.0016 * (n + (at >= 0)))  # type: ignore[misc]
+    ]
+    found = view(idle(), entries)
+    assert list(findings(found)) == ["reclaim.kv_leaked"]
+    assert said(found)["reclaim.time_prefill"].standing is Standing.NOT_SHOWN
+
+
 def leaking(tokens_each: Sequence[float]) -> list[Entry]:
     """Each cycle leaves so many tokens more in the pool."""
     entries: list[Entry] = []

@@ -14,12 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longproof.claim.view import EvidenceView, Window
+from longproof.domain.engine_metrics import growth
 from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.domain.outcome import completed_as_asked
 from longproof.evidence.records import RequestBody
 
 PROBE = "reclaim"
 RSS = "process_resident_memory_bytes"
+_OUTPUT = "vllm:generation_tokens_total"
 _NEARLY = 0.1
 _STILL_HELD = 0.5
 
@@ -37,7 +39,8 @@ class Cycle:
     """One request that was left. `back_ns`: after leaving, until the gauges were where they had been; None = not while
     we watched, which was `watched_ns`. `seen`: a gauge had moved at all. `before_tokens_ns`: what prefill was still to
     do, and `decode_ns` what decode was, had we stayed. `left`: requests left in this cycle, those that filled the queue
-    included. `waited`: the waiting gauge showed somebody."""
+    included. `waited`: the waiting gauge showed somebody. `output_after`: the share of its remaining output that the
+    engine's own counter says was generated all the same, None = no such counter."""
 
     key: str
     stage: str
@@ -54,6 +57,7 @@ class Cycle:
     kv_peak: float | None
     kv_floor: float | None
     rss_floor: float | None
+    output_after: float | None
 
     @property
     def at_least_ns(self) -> int:
@@ -102,10 +106,9 @@ def _cycle(window: Window, idle: Idle, nudge: RequestBody | None) -> Cycle | Non
     rested = nudge.after if nudge is not None and nudge.after is not None else last
     kv_base = None if base is None else base.kv_usage
     kv = [sample.kv_usage for sample in during if sample.kv_usage is not None]
-    rose = kv_base is not None and max(kv, default=0.0) > kv_base
-    ran = base is not None and any(_above(sample, base) for sample in during)
+    seen = base is not None and (any(_above(sample, base) for sample in during) or _fell(kv, kv_base))
     back_ns = None
-    if base is not None and (rose or ran):
+    if base is not None and seen:
         back_ns = _back_ns(during, base, left_ns, window.body.ended_ns)
     return Cycle(
         key=window.key,
@@ -115,7 +118,7 @@ def _cycle(window: Window, idle: Idle, nudge: RequestBody | None) -> Cycle | Non
         left=len(left),
         back_ns=back_ns,
         watched_ns=window.body.ended_ns - left_ns,
-        seen=rose or ran,
+        seen=seen,
         waited=any((sample.waiting or 0) > 0 for sample in during),
         before_tokens_ns=to_do[0],
         decode_ns=to_do[1],
@@ -123,6 +126,7 @@ def _cycle(window: Window, idle: Idle, nudge: RequestBody | None) -> Cycle | Non
         kv_peak=max(kv, default=None),
         kv_floor=None if rested is None else rested.kv_usage,
         rss_floor=None if rested is None else rested.values.get(RSS),
+        output_after=_output_after(during, ours.timeline),
     )
 
 
@@ -146,19 +150,27 @@ def _to_do(stage: str, timeline: RequestTimeline, left_ns: int, idle: Idle) -> t
 def _back_ns(during: Sequence[EngineSample], base: EngineSample, left_ns: int, ended_ns: int) -> int | None:
     """From leaving until the sample after the first from which on all show an engine at rest."""
     kv = [sample.kv_usage for sample in during if sample.kv_usage is not None]
-    final = during[-1].kv_usage
-    level = None
-    if final is not None and base.kv_usage is not None:
-        peak = max(kv)
-        if peak > base.kv_usage and final >= base.kv_usage + _STILL_HELD * (peak - base.kv_usage):
-            return None
-        level = final + _NEARLY * (peak - final)
+    level = kv[-1] + _NEARLY * (max(kv) - kv[-1]) if _fell(kv, base.kv_usage) else None
     first = len(during)
     while first > 0 and _rests(during[first - 1], base, level) and during[first - 1].at_ns > left_ns:
         first -= 1
     if first == len(during):
         return None
     return (during[first + 1].at_ns if first + 1 < len(during) else ended_ns) - left_ns
+
+
+def _fell(kv: Sequence[float], base: float | None) -> bool:
+    """Whether KV usage rose and fell again. What rose and stayed is no time but a floor: see `reclaim_floor`."""
+    if base is None or not kv or max(kv) <= base:
+        return False
+    return kv[-1] < base + _STILL_HELD * (max(kv) - base)
+
+
+def _output_after(during: Sequence[EngineSample], timeline: RequestTimeline) -> float | None:
+    """vLLM counts every token of output as it comes, also of requests that nobody waits for."""
+    grown = growth(during[0], during[-1], _OUTPUT) if during else None
+    remaining = timeline.max_tokens - len(timeline.chunks)
+    return None if grown is None or remaining <= 0 else (grown - len(timeline.chunks)) / remaining
 
 
 def _rests(sample: EngineSample, base: EngineSample, level: float | None) -> bool:

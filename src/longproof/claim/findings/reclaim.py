@@ -24,6 +24,7 @@ from longproof.stats import mean
 LEVEL = 0.01
 _WENT_ON = 0.7
 _WENT_ON_AT_LEAST = 0.5
+_WELL_BEYOND = 2.0
 _LEAST_DECODE_NS = 100_000_000
 _DEFAULT_SLOW_S = 5.0
 _OWN_PREFILL = 1.5
@@ -125,9 +126,13 @@ def _surely_above(group: Sequence[Cycle], limit_s: float) -> bool:
 
 
 def _went_on(seen: Sequence[Cycle]) -> bool:
+    """By time, every cycle ended near the natural end; by the engine's own counter of output, where it has one, it
+    produced what nobody waited for."""
     shares = [cycle.went_on for cycle in seen if cycle.decode_ns >= _LEAST_DECODE_NS]
     known = [share for share in shares if share is not None]
-    if len(known) < 2 or len(known) < len(seen) or min(known) < _WENT_ON:
+    if len(known) < 2 or len(known) < len(seen) or min(known) < _WENT_ON or max(known) > _WELL_BEYOND:
+        return False
+    if any(cycle.output_after is not None and cycle.output_after < _WENT_ON for cycle in seen):
         return False
     bound = mean.lower_bound(known, 1 - LEVEL)
     return not isinstance(bound, Unknown) and bound > _WENT_ON_AT_LEAST
