@@ -30,6 +30,8 @@ WATCHED = frozenset(
         # SGLang 0.5.23: observability/metrics_collector.py
         "sglang": """num_running_reqs num_queue_reqs token_usage swa_token_usage num_used_tokens cache_hit_rate
             num_paused_reqs num_retracted_reqs total_retracted_reqs num_retractions_count num_retractions_sum
+            num_retracted_requests_total num_retracted_input_tokens_total num_retracted_output_tokens_total
+            realtime_tokens_total
             prompt_tokens_total generation_tokens_total cached_tokens_total num_requests_total queue_time_seconds_sum
             queue_time_seconds_count num_prefill_prealloc_queue_reqs num_prefill_inflight_queue_reqs
             num_decode_prealloc_queue_reqs num_decode_transfer_queue_reqs num_bootstrap_failed_reqs_total

@@ -39,6 +39,8 @@ _UNITS: dict[str, dict[str, Fraction]] = {
     "power": {"": Fraction(1)},
     "findings": {"": Fraction(1)},
     "places": {"": Fraction(1)},
+    "preemptions": {"": Fraction(1)},
+    "req/s": {"": Fraction(1), "req/s": Fraction(1)},
 }
 """Exact, so that 2300 ms is the same limit as 2.3 s."""
 _NAMED_UNITS = {"s": "s", "ms": "ms", "us": "us", "tokens": "tokens", "tok_s": "tok/s"}
