@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from longproof.claim.findings import accounting, boundary, reclaim, speed, stream, sustained, warmth
+from longproof.claim.findings import accounting, boundary, busy, reclaim, speed, stream, sustained, warmth
 from longproof.claim.statements import Finding, NotShown, Statement
 from longproof.claim.view import EvidenceView
 
@@ -19,6 +19,7 @@ READERS: dict[str, Reader] = {
     "boundary": boundary.read,
     "speed": speed.read,
     "warmth": warmth.read,
+    "busy": busy.read,
     "reclaim": reclaim.read,
     "sustained": sustained.read,
 }
