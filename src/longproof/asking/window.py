@@ -76,8 +76,9 @@ class Load:
 
     `concurrency` requests of `stock` (i → the i-th request; it must not touch the network) are under way until
     `for_ns`, or with `until_scheduled_end` until the last of `scheduled` is over, but nothing new begins after
-    `most_ns`. Requests under way run to their end. With `settled` the engine is then watched until that says True of a
-    sample, for `settle_ns` at most. `describe` is kept as what was meant.
+    `most_ns`, nor more than `most_requests` of the stock. Requests under way run to their end. With `settled` the
+    engine is then watched until that says True of a sample, for `settle_ns` at most. `describe` is kept as what was
+    meant.
     """
 
     for_ns: int
@@ -86,6 +87,7 @@ class Load:
     scheduled: tuple[LoadRequest, ...] = ()
     until_scheduled_end: bool = False
     most_ns: int | None = None
+    most_requests: int | None = None
     settled: Callable[[EngineSample], bool] | None = None
     settle_ns: int = 0
     describe: Cell = field(default_factory=dict[str, int | float | str | bool])
@@ -216,6 +218,8 @@ class _Running:
     def _goes_on(self) -> bool:
         load, since_ns = self._load, self._ctx.clock.now_ns() - self._started_ns
         if self._stopped or (load.most_ns is not None and since_ns >= load.most_ns):
+            return False
+        if load.most_requests is not None and self._next >= load.most_requests:
             return False
         return since_ns < load.for_ns or (load.until_scheduled_end and self._scheduled_left > 0)
 

@@ -62,4 +62,108 @@ SUSTAINED: tuple[Metric, ...] = (
     ),
 )
 
-SWEEP_METRICS: tuple[Metric, ...] = (*SUSTAINED,)
+_WINDOWS = ("sweep windows",)
+
+
+def _sweep(id_: str, kind: Kind, unit: str, definition: str, formula: str, undefined: str) -> Metric:
+    lower = unit == "s"
+    return Metric(
+        id=id_,
+        unit=unit,
+        better=Better.LOWER if lower else Better.HIGHER,
+        kind=kind,
+        by_length=True,
+        definition=f"{definition} One statement per length, concurrency and cache (cold, hit).",
+        formula=formula,
+        inputs=_WINDOWS,
+        undefined=undefined,
+    )
+
+
+SWEEP: tuple[Metric, ...] = (
+    _sweep(
+        "sweep_ttft",
+        Kind.SAMPLES,
+        "s",
+        "Time to first token in a closed loop.",
+        "(first_token_ns - submitted_ns) / 1e9 of completed requests",
+        "no request of the cell completed",
+    ),
+    _sweep(
+        "sweep_tpot",
+        Kind.SAMPLES,
+        "s",
+        "Time per output token after the first in a closed loop, averaged over one answer.",
+        "(last chunk - first token) / (output tokens - 1) / 1e9",
+        "fewer than two output tokens, or no usage",
+    ),
+    *(
+        _sweep(
+            f"sweep_itl_p{percent}",
+            Kind.ESTIMATE,
+            "s",
+            f"{words} of the gaps between output tokens in a closed loop, where each chunk holds one token.",
+            f"p{percent} of all gaps of all answers; its interval draws whole answers again",
+            "chunks that are not one token each; no interval below eight answers",
+        )
+        for percent, words in ((50, "Median"), (95, "95th percentile"), (99, "99th percentile"))
+    ),
+    _sweep(
+        "sweep_request_rate",
+        Kind.SAMPLES,
+        "tok/s",
+        "Output tokens per second that one request gets in a closed loop, after its first token.",
+        "1 / tpot",
+        "fewer than two output tokens, or no usage",
+    ),
+    _sweep(
+        "sweep_output_rate",
+        Kind.SAMPLES,
+        "tok/s",
+        "Output tokens per second of all requests of a closed loop together; the rounds are the samples.",
+        "output tokens of completed requests / (last end - first start), per round",
+        "no usage, or nothing completed",
+    ),
+    _sweep(
+        "sweep_prompt_rate",
+        Kind.SAMPLES,
+        "tok/s",
+        "Prompt tokens per second of all requests of a closed loop together; the rounds are the samples.",
+        "prompt tokens of completed requests / (last end - first start), per round",
+        "nothing completed",
+    ),
+    _sweep(
+        "sweep_goodput",
+        Kind.SAMPLES,
+        "req/s",
+        "Completed requests per second that met the SLO that was given; the rounds are the samples.",
+        "requests with ttft and tpot within the SLO / (last end - first start), per round",
+        "no SLO was given",
+    ),
+    _sweep(
+        "sweep_slo_attainment",
+        Kind.PROPORTION,
+        "fraction",
+        "Share of the requests sent that completed and met the SLO that was given.",
+        "good / sent",
+        "no SLO was given",
+    ),
+    _sweep(
+        "sweep_success_rate",
+        Kind.PROPORTION,
+        "fraction",
+        "Share of the requests of a closed loop that completed with all the output asked for.",
+        "completed / sent",
+        "nothing was sent",
+    ),
+    _sweep(
+        "sweep_cached_fraction",
+        Kind.SAMPLES,
+        "fraction",
+        "Share of a prompt with a known prefix and a new tail that the server says was cached.",
+        "reported cached tokens / prompt tokens",
+        "the server reports no cached tokens per request",
+    ),
+)
+
+SWEEP_METRICS: tuple[Metric, ...] = (*SUSTAINED, *SWEEP)

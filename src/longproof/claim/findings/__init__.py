@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from longproof.claim.findings import accounting, boundary, busy, reclaim, speed, stream, sustained, warmth
+from longproof.claim.findings import accounting, boundary, busy, reclaim, speed, stream, sustained, sweep, warmth
 from longproof.claim.statements import Finding, NotShown, Statement
 from longproof.claim.view import EvidenceView
 
@@ -22,5 +22,6 @@ READERS: dict[str, Reader] = {
     "busy": busy.read,
     "reclaim": reclaim.read,
     "sustained": sustained.read,
+    "sweep": sweep.read,
 }
 """What reads an evidence directory, by what it reads about, in the order in which a claim speaks."""
