@@ -33,6 +33,7 @@ from longproof.engines.link import Link
 from longproof.engines.local_tokenizer import LocalTokenizer
 from longproof.engines.metrics_text import metric_values
 from longproof.engines.refused_fields import refused_field, without
+from longproof.engines.request_body import Body
 from longproof.engines.served import ServedModel, choose_model, served_models
 from longproof.errors import EngineProtocolError, UsageError
 
@@ -142,7 +143,7 @@ class OpenAIEngine:
         request_id = request.request_id or uuid.uuid4().hex
         return await self._link.stream(
             self.chat_path if request.route is Route.CHAT else self.completions_path,
-            orjson.dumps(self.body(request, request_id)),
+            Body.of(orjson.dumps(self.body(request, request_id))),
             request_id=request_id,
             request=request,
             headers=self.request_headers(request_id),
