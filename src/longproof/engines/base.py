@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 from longproof.domain.deployment import Deployment
 from longproof.domain.events import ContentChunk, EngineSample, RequestTimeline
 from longproof.domain.request import ChatMessage, GenerationRequest, Prompt, TokenCount
+from longproof.engines.request_body import Prepared
 
 OnContent: TypeAlias = Callable[[ContentChunk, str], bool | None]
 """Called for every content chunk with its text. Returning False closes the connection: the request ends as
@@ -79,8 +80,16 @@ class Engine(Protocol):
         """The text that the server's template makes of messages (generation prompt included)."""
         ...
 
+    async def prepare(self, request: GenerationRequest) -> Prepared:
+        """Makes a request's body, off the clock: for a load's next request, whose time has not come."""
+        ...
+
     async def send(
-        self, request: GenerationRequest, *, on_content: OnContent | None = None, leave: asyncio.Event | None = None
+        self,
+        request: GenerationRequest | Prepared,
+        *,
+        on_content: OnContent | None = None,
+        leave: asyncio.Event | None = None,
     ) -> RequestTimeline:
         """Sends one request as a stream and records what happens, to the end or to `request.timeout_s`.
 

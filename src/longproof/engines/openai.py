@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeAlias
-
-import orjson
 
 from longproof.domain.deployment import Deployment, EngineKind
 from longproof.domain.events import EngineSample, RequestTimeline
@@ -33,7 +31,7 @@ from longproof.engines.link import Link
 from longproof.engines.local_tokenizer import LocalTokenizer
 from longproof.engines.metrics_text import metric_values
 from longproof.engines.refused_fields import refused_field, without
-from longproof.engines.request_body import Body
+from longproof.engines.request_body import Prepared, json_body
 from longproof.engines.served import ServedModel, choose_model, served_models
 from longproof.errors import EngineProtocolError, UsageError
 
@@ -121,32 +119,47 @@ class OpenAIEngine:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
+    async def prepare(self, request: GenerationRequest) -> Prepared:
+        """Makes a request's body, off the clock."""
+        request_id = uuid.uuid4().hex
+        fields = self.body(request, request_id)
+        return Prepared(request=request, request_id=request_id, body=await json_body(fields), fields=frozenset(fields))
+
     async def send(
-        self, request: GenerationRequest, *, on_content: OnContent | None = None, leave: asyncio.Event | None = None
+        self,
+        request: GenerationRequest | Prepared,
+        *,
+        on_content: OnContent | None = None,
+        leave: asyncio.Event | None = None,
     ) -> RequestTimeline:
         """Sends one request as a stream and records what happens, to the end, to `request.timeout_s` or until `leave`
         is set.
 
         A field that the server refuses by name, and that a request can do without, is left out from then on
-        (`capabilities.fields_refused`), and the request is sent again.
+        (`capabilities.fields_refused`), and the request is sent again, unless its body was prepared.
         """
         while True:
-            timeline = await self._send_once(request, on_content, leave)
-            name = refused_field(timeline, self.body(request, "").keys())
+            prepared = request if isinstance(request, Prepared) else await self.prepare(request)
+            fields = prepared.fields
+            sending = self._stream(prepared, on_content, leave)
+            del prepared  # a body of megabytes goes when it is sent, not when the answer is over
+            timeline = await sending
+            name = refused_field(timeline, fields)
             if name is None or name in self._refused:
                 return timeline
             self._refused.add(name)
+            if isinstance(request, Prepared):
+                return timeline
 
-    async def _send_once(
-        self, request: GenerationRequest, on_content: OnContent | None, leave: asyncio.Event | None
-    ) -> RequestTimeline:
-        request_id = request.request_id or uuid.uuid4().hex
-        return await self._link.stream(
-            self.chat_path if request.route is Route.CHAT else self.completions_path,
-            Body.of(orjson.dumps(self.body(request, request_id))),
-            request_id=request_id,
-            request=request,
-            headers=self.request_headers(request_id),
+    def _stream(
+        self, prepared: Prepared, on_content: OnContent | None, leave: asyncio.Event | None
+    ) -> Awaitable[RequestTimeline]:
+        return self._link.stream(
+            self.chat_path if prepared.request.route is Route.CHAT else self.completions_path,
+            prepared.body,
+            request_id=prepared.request_id,
+            request=prepared.request,
+            headers=self.request_headers(prepared.request_id),
             on_content=on_content,
             leave=leave,
         )
