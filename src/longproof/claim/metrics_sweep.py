@@ -166,4 +166,40 @@ SWEEP: tuple[Metric, ...] = (
     ),
 )
 
-SWEEP_METRICS: tuple[Metric, ...] = (*SUSTAINED, *SWEEP)
+CONVERSATION: tuple[Metric, ...] = (
+    Metric(
+        id="conversation_ttft",
+        unit="s",
+        better=Better.LOWER,
+        kind=Kind.SAMPLES,
+        by_length=False,
+        definition="Time to first token of a turn of a conversation; one statement per turn and conversations at once.",
+        formula="(first_token_ns - submitted_ns) / 1e9 of answered turns",
+        inputs=("conversation windows",),
+        undefined="no such turn was answered",
+    ),
+    Metric(
+        id="conversation_ttft_ratio",
+        unit="ratio",
+        better=Better.LOWER,
+        kind=Kind.RATIO,
+        by_length=False,
+        definition="Time to first token of a later turn as a fraction of that of the same conversation's first turn.",
+        formula="geometric mean of ttft(turn) / ttft(turn 1) over conversations",
+        inputs=("conversation windows",),
+        undefined="no conversation got that far",
+    ),
+    Metric(
+        id="conversation_cached_fraction",
+        unit="fraction",
+        better=Better.HIGHER,
+        kind=Kind.SAMPLES,
+        by_length=False,
+        definition="What the server says was cached of a later turn, as a share of the prompt of the turn before.",
+        formula="reported cached tokens / prompt tokens of the turn before",
+        inputs=("conversation windows",),
+        undefined="the server reports no cached tokens",
+    ),
+)
+
+SWEEP_METRICS: tuple[Metric, ...] = (*SUSTAINED, *SWEEP, *CONVERSATION)

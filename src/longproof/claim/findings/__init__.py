@@ -6,7 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from longproof.claim.findings import accounting, boundary, busy, reclaim, speed, stream, sustained, sweep, warmth
+from longproof.claim.findings import (
+    accounting,
+    boundary,
+    busy,
+    conversation,
+    reclaim,
+    speed,
+    stream,
+    sustained,
+    sweep,
+    warmth,
+)
 from longproof.claim.statements import Finding, NotShown, Statement
 from longproof.claim.view import EvidenceView
 
@@ -23,5 +34,6 @@ READERS: dict[str, Reader] = {
     "reclaim": reclaim.read,
     "sustained": sustained.read,
     "sweep": sweep.read,
+    "conversation": conversation.read,
 }
 """What reads an evidence directory, by what it reads about, in the order in which a claim speaks."""
