@@ -159,3 +159,85 @@ BUSY: tuple[Metric, ...] = (
     ),
 )
 """What the busy probe's reader speaks of."""
+
+
+def _step(id_: str, unit: str, kind: Kind, better: Better, definition: str, formula: str, undefined: str) -> Metric:
+    return Metric(
+        id=id_,
+        unit=unit,
+        better=better,
+        kind=kind,
+        by_length=False,
+        definition=definition,
+        formula=formula,
+        inputs=("overload windows",),
+        undefined=undefined,
+    )
+
+
+OVERLOAD: tuple[Metric, ...] = (
+    _step(
+        "overload_goodput",
+        "req/s",
+        Kind.ESTIMATE,
+        Better.HIGHER,
+        "Requests a second that completed within the limits on TTFT and TPOT, at one step of the load.",
+        "good requests / time from the window's start to the last completion, the step's own length at least",
+        "the step was not run",
+    ),
+    _step(
+        "overload_peak",
+        "req/s",
+        Kind.ESTIMATE,
+        Better.HIGHER,
+        "The highest goodput of all steps.",
+        "max of overload_goodput",
+        "no step had a good request",
+    ),
+    _step(
+        "overload_throughput",
+        "tok/s",
+        Kind.ESTIMATE,
+        Better.HIGHER,
+        "Output tokens a second of completed requests, good or late, at one step of the load.",
+        "output tokens of completed requests / the same time",
+        "the step was not run",
+    ),
+    _step(
+        "overload_served",
+        "fraction",
+        Kind.PROPORTION,
+        Better.HIGHER,
+        "Share of the requests of one step that completed with all the output asked for.",
+        "completed / sent",
+        "nothing was sent",
+    ),
+    _step(
+        "overload_preemptions",
+        "preemptions",
+        Kind.EXACT,
+        Better.LOWER,
+        "How often the engine took a running request's memory away and computed it again, over all steps.",
+        "growth of the engine's own counter",
+        "the engine does not count them",
+    ),
+    _step(
+        "overload_recomputed",
+        "tokens",
+        Kind.EXACT,
+        Better.LOWER,
+        "Prompt tokens that the engine computed beyond those asked for, over all steps.",
+        "growth of its counter of computed prompt tokens - (prompt - cached tokens) of all requests with a token",
+        "the engine has no counter that sees work done twice (vLLM 0.32 counts a prompt once)",
+    ),
+    _step(
+        "overload_recovery",
+        "s",
+        Kind.EXACT,
+        Better.LOWER,
+        "From the end of the load until a request, and the next two, were as quick as on the idle server.",
+        "(submitted_ns of the first of three in the idle band - ended_ns of the last window) / 1e9",
+        "it did not come to that, or the run was interrupted meanwhile",
+    ),
+)
+"""What the overload probe's reader speaks of."""

@@ -11,6 +11,7 @@ from longproof.claim.findings import (
     boundary,
     busy,
     conversation,
+    overload,
     reclaim,
     speed,
     stream,
@@ -35,5 +36,6 @@ READERS: dict[str, Reader] = {
     "sustained": sustained.read,
     "sweep": sweep.read,
     "conversation": conversation.read,
+    "overload": overload.read,
 }
 """What reads an evidence directory, by what it reads about, in the order in which a claim speaks."""

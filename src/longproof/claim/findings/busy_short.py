@@ -44,7 +44,7 @@ _BLOCKS = 12
 blocks of them are compared, so many a window."""
 _PREFILLS = 3.0
 """A short request that waits for a whole long prefill waits that once; longer than so many is not explained by it."""
-_SILENT_SHARE = 0.8
+_SILENT_SHARE = 0.7
 _SILENT_TIMES = 4
 _SILENT_NS = 200_000_000
 """A pause that people notice."""
