@@ -119,7 +119,7 @@ def test_every_probe_is_planned_when_nothing_was_chosen() -> None:
 def test_every_length_under_load_fits_when_the_window_is(probe: str, window: int) -> None:
     protocol = plan_protocol(build_deployment(limit_tokens=window), ALL, ProveOptions(only=(probe,)))
     for item in protocol.steps:
-        told = {name: value for name, value in item.parameters.items() if name.endswith("_tokens")}
+        told = {name: value for name, value in item.parameters.items() if name.endswith(("_tokens", "lengths"))}
         lengths = [n for value in told.values() for n in (value if isinstance(value, list) else [value])]
         assert lengths
         assert all(isinstance(n, int) and n < window for n in lengths), told

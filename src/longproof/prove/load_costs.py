@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from longproof.probe import busy, reclaim, sustained
+from longproof.probe import busy, conversation, reclaim, sustained, sweep
 from longproof.prove.parameters import Values, plan_of
 
 LoadCost: TypeAlias = Callable[[Values, int], tuple[int, int, int, int]]
@@ -30,4 +30,21 @@ def _sustained(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
     return sustained.cost(plan_of(sustained.SustainedPlan, values), output_tokens)
 
 
-LOAD_COSTS: dict[str, LoadCost] = {"busy": _busy, "reclaim": _reclaim, "sustained": _sustained}
+def _conversation(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
+    requests, tokens = conversation.cost(plan_of(conversation.ConversationPlan, values), output_tokens)
+    return requests, tokens, 0, 0
+
+
+def _sweep(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
+    """Together or not, a token takes its time: the engine is what is shared."""
+    requests, tokens = sweep.cost(plan_of(sweep.SweepPlan, values), output_tokens)
+    return requests, tokens, 0, 0
+
+
+LOAD_COSTS: dict[str, LoadCost] = {
+    "busy": _busy,
+    "reclaim": _reclaim,
+    "conversation": _conversation,
+    "sweep": _sweep,
+    "sustained": _sustained,
+}

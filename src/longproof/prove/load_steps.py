@@ -12,7 +12,7 @@ from longproof.domain.deployment import Deployment
 from longproof.domain.measure import value_or_none
 from longproof.engines.base import Capabilities
 from longproof.evidence.records import Step
-from longproof.probe import busy, reclaim, sustained
+from longproof.probe import busy, conversation, reclaim, sustained, sweep
 from longproof.prove.options import ProveOptions
 from longproof.prove.parameters import step_of
 
@@ -105,9 +105,43 @@ def _sustained(at: Situation) -> Planned:
     return step_of("sustained", plan)
 
 
+def _conversation(at: Situation) -> Planned:
+    plan = conversation.ConversationPlan(
+        first_tokens=max(2 * _SHORTEST_SHORT_TOKENS, at.served_tokens // 8),
+        delta_tokens=max(_SHORTEST_SHORT_TOKENS, at.served_tokens // 32),
+        turns=4,
+        concurrencies=tuple(sorted({1, min(4, at.concurrency)})),
+        repeats=min(2, at.options.repeats),
+    )
+    longest = plan.longest_tokens(at.options.output_tokens)
+    if longest > at.served_tokens:
+        return f"a window of {at.served_tokens} tokens does not hold {plan.turns} turns of {longest} tokens"
+    return step_of("conversation", plan)
+
+
+def _sweep(at: Situation) -> Planned:
+    """By default a short and a long length, alone and together; with --lengths those."""
+    lengths = at.options.lengths or tuple(
+        sorted(
+            {max(_SHORTEST_SHORT_TOKENS, at.served_tokens // 16), max(_SHORTEST_SHORT_TOKENS, at.served_tokens // 4)}
+        )
+    )
+    plan = sweep.SweepPlan(
+        lengths=lengths,
+        concurrencies=tuple(sorted({1, at.concurrency})),
+        rounds=max(1, at.options.repeats - 1),
+        per_round=2,
+        slo_ttft_s=at.options.load.slo_ttft_s,
+        slo_tpot_s=at.options.load.slo_tpot_s,
+    )
+    return step_of("sweep", plan)
+
+
 LOAD_STEPS: dict[str, Callable[[Situation], Planned]] = {
     "busy": _busy,
     "reclaim": _reclaim,
+    "conversation": _conversation,
+    "sweep": _sweep,
     "sustained": _sustained,
 }
 """How each probe under load is planned."""

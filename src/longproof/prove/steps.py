@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from longproof.asking.context import ProbeContext
 from longproof.evidence.records import Step
-from longproof.probe import accounting, boundary, busy, reclaim, speed, sustained, warmth
+from longproof.probe import accounting, boundary, busy, conversation, reclaim, speed, sustained, sweep, warmth
 from longproof.prove.parameters import Values, int_of, int_or_none, ints_of, plan_of
 
 
@@ -52,6 +52,14 @@ async def _reclaim(ctx: ProbeContext, values: Values) -> None:
     await reclaim.run(ctx, plan_of(reclaim.ReclaimPlan, values))
 
 
+async def _conversation(ctx: ProbeContext, values: Values) -> None:
+    await conversation.run(ctx, plan_of(conversation.ConversationPlan, values))
+
+
+async def _sweep(ctx: ProbeContext, values: Values) -> None:
+    await sweep.run(ctx, plan_of(sweep.SweepPlan, values))
+
+
 async def _sustained(ctx: ProbeContext, values: Values) -> None:
     await sustained.run(ctx, plan_of(sustained.SustainedPlan, values))
 
@@ -63,5 +71,7 @@ _RUNNERS: dict[str, Callable[[ProbeContext, Values], Awaitable[None]]] = {
     "warmth": _warmth,
     "busy": _busy,
     "reclaim": _reclaim,
+    "conversation": _conversation,
+    "sweep": _sweep,
     "sustained": _sustained,
 }
