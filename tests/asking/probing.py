@@ -11,7 +11,7 @@ from longproof.asking.prompts import PromptBuilder
 from longproof.claim.statements import Finding, NotShown, Statement
 from longproof.clock import SystemClock
 from longproof.engines.registry import connect
-from longproof.evidence.records import Protocol, RequestBody
+from longproof.evidence.records import Protocol, RequestBody, WindowBody
 from longproof.evidence.store import Journal
 from longproof.testing.builders import build_header, build_protocol
 
@@ -24,7 +24,7 @@ class Allowance:
     def __init__(self, requests: int = 10_000) -> None:
         self.requests = requests
 
-    def check(self, tokens: int) -> None:
+    def check(self, tokens: int, ns: int = 0) -> None:
         if not self.requests:
             raise BudgetSpent("no more requests")
         self.requests -= 1
@@ -32,6 +32,8 @@ class Allowance:
     def step(self, probe: str, what: str) -> None: ...
 
     def finished(self, key: str, body: RequestBody) -> None: ...
+
+    def window_ended(self, key: str, body: WindowBody) -> None: ...
 
 
 @asynccontextmanager

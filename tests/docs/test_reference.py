@@ -100,6 +100,13 @@ def test_every_example_can_be_meant_when_the_gate_page_gives_one() -> None:
         parse_requirement(example)
 
 
+READ = (
+    *("accounting", "boundary", "speed", "warmth", "stream"),
+    *("reclaim", "restart", "disaggregated"),
+)
+FINDING = re.compile(rf"({'|'.join(READ)})\.[a-z_0-9]*[a-z0-9]")
+
+
 def finding_ids() -> set[str]:
     """Every name a reader can give a finding: its string constants of that shape, less those that name statements."""
     named: set[str] = set()
@@ -112,9 +119,7 @@ def finding_ids() -> set[str]:
                 named |= {ast.unparse(node)[2:-1].replace("{place}", place) for place in ("head", "middle", "tail")}
             elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Statement":
                 statements |= {ast.literal_eval(item.value) for item in node.keywords if is_constant_id(item)}
-    return {
-        name for name in named if re.fullmatch(r"(accounting|boundary|speed|warmth|stream)\.[a-z_0-9]*[a-z0-9]", name)
-    } - statements
+    return {name for name in named if FINDING.fullmatch(name)} - statements
 
 
 def is_constant_id(keyword: ast.keyword) -> bool:

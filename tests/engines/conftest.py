@@ -1,12 +1,15 @@
-"""A GGUF file small enough to be written by hand."""
+"""A GGUF file small enough to be written by hand; test servers of this directory can be imported."""
 
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 MakeGguf = Callable[..., Path]
 

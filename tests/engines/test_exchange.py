@@ -262,6 +262,56 @@ async def test_connection_is_closed_when_our_task_is_cancelled() -> None:
         await engine.aclose()
 
 
+@pytest.mark.parametrize(
+    ("reply", "status", "text"),
+    [
+        (Reply(before_s=HANG), None, ""),
+        (Reply.stream(HANG), 200, ""),
+        (Reply.stream(token("a"), HANG), 200, "a"),
+    ],
+    ids=["before the headers", "before the first byte", "between tokens"],
+)
+async def test_connection_is_closed_when_we_are_told_to_leave(reply: Reply, status: int | None, text: str) -> None:
+    async with ScriptedHttp({PATH: reply}) as server:
+        engine = OpenAIEngine(Link(server.url), model="m")
+        leave, there = asyncio.Event(), asyncio.Event()
+        request = GenerationRequest(prompt=TextPrompt(text="x"), max_tokens=9)
+        task = asyncio.create_task(engine.send(request, leave=leave, on_content=lambda _c, _t: there.set()))
+        await _until(lambda: bool(server.received))
+        if text:
+            await there.wait()
+        elif status:
+            await asyncio.sleep(0.1)
+        leave.set()
+        timeline = await task
+        assert (timeline.ended_by, timeline.status, timeline.text) == (EndedBy.CANCELLED, status, text)
+        assert timeline.transport_error is None
+        assert timeline.finished_ns >= timeline.submitted_ns
+        await _until(lambda: server.gone == 1)
+        await engine.aclose()
+
+
+async def test_nothing_is_sent_when_we_are_to_leave_before_we_come() -> None:
+    async with ScriptedHttp({PATH: Reply.stream(token("a"), DONE)}) as server:
+        engine = OpenAIEngine(Link(server.url), model="m")
+        leave = asyncio.Event()
+        leave.set()
+        timeline = await engine.send(GenerationRequest(prompt=TextPrompt(text="x"), max_tokens=9), leave=leave)
+        assert timeline.ended_by is EndedBy.CANCELLED
+        assert (server.connections, timeline.status) == (0, None)
+        await engine.aclose()
+
+
+async def test_answer_stands_when_we_are_told_to_leave_too_late() -> None:
+    async with ScriptedHttp({PATH: Reply.stream(token("a", "stop"), DONE)}) as server:
+        engine = OpenAIEngine(Link(server.url), model="m")
+        leave = asyncio.Event()
+        timeline = await engine.send(GenerationRequest(prompt=TextPrompt(text="x"), max_tokens=9), leave=leave)
+        leave.set()
+        assert (timeline.ended_by, timeline.text) == (EndedBy.DONE, "a")
+        await engine.aclose()
+
+
 async def test_reading_stops_when_an_event_has_no_end() -> None:
     megabyte = b"x" * (1 << 20)
     timeline = await send(Reply.stream(token("a"), b"data: ", *[megabyte] * 17, HANG))

@@ -353,7 +353,8 @@ async def test_abort_is_false_when_the_server_has_no_such_route(engine: VllmEngi
 async def test_abort_names_chat_and_completion_ids_when_the_route_is_there(replay: Replay, engine: VllmEngine):
     replay.answers["/abort_requests"] = {"status": "aborted", "aborted": 2}
     assert await engine.abort("cmpl-1") is True
-    assert replay.asked == [("/abort_requests", {"request_ids": ["cmpl-1", "cmpl-1-0"]})]
+    ids = ["cmpl-1", "cmpl-1-0", "chatcmpl-cmpl-1", "cmpl-cmpl-1-0"]
+    assert replay.asked == [("/abort_requests", {"request_ids": ids})]
 
 
 async def test_abort_asks_nothing_when_the_id_is_empty(replay: Replay, engine: VllmEngine):

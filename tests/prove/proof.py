@@ -9,12 +9,12 @@ from longproof.claim.statements import Finding, NotShown, Statement
 from longproof.claim.view import EvidenceView
 from longproof.clock import SystemClock
 from longproof.evidence.reading import read
-from longproof.evidence.records import Header, RequestBody
-from longproof.prove.options import ProveOptions
+from longproof.evidence.records import Header, RequestBody, WindowBody
+from longproof.prove.options import IDLE_PROBES, ProveOptions
 from longproof.prove.run import Estimate, ProveResult, prove
 from longproof.prove.target import UrlTarget
 
-OPTIONS = ProveOptions(lengths=(600, 1200), repeats=2, timeout_s=3.0)
+OPTIONS = ProveOptions(lengths=(600, 1200), repeats=2, timeout_s=3.0, only=IDLE_PROBES)
 
 
 class Silent:
@@ -23,6 +23,8 @@ class Silent:
     def step(self, probe: str, what: str) -> None: ...
 
     def finished(self, key: str, body: RequestBody) -> None: ...
+
+    def window_ended(self, key: str, body: WindowBody) -> None: ...
 
     def planned(self, header: Header, directory: Path, *, resumed: bool) -> None: ...
 

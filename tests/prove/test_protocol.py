@@ -10,8 +10,9 @@ from longproof.domain.measure import Unknown, derived
 from longproof.domain.request import Route
 from longproof.engines.base import Capabilities
 from longproof.errors import UsageError
-from longproof.prove.options import ProveOptions
-from longproof.prove.protocol import cost_of, default_lengths, plan_protocol, smallest_unit_tokens
+from longproof.prove.cost import cost_of, smallest_unit_tokens
+from longproof.prove.options import IDLE_PROBES, LOAD_PROBES, PROBES, LoadOptions, ProveOptions
+from longproof.prove.protocol import default_lengths, plan_protocol
 from longproof.testing.builders import build_deployment
 
 ALL = Capabilities(token_ids=True, counts=True, exact_output=True, cold=True, logprobs=True, metrics=True)
@@ -90,7 +91,7 @@ def test_choices_that_cannot_be_meant_are_refused(options: ProveOptions, words: 
 def test_only_leaves_the_others_out_and_says_so() -> None:
     protocol = plan_protocol(build_deployment(), ALL, ProveOptions(only=("speed",)))
     assert [item.probe for item in protocol.steps] == ["speed"]
-    assert set(protocol.not_run) == {"accounting", "boundary", "warmth"}
+    assert set(protocol.not_run) == set(PROBES) - {"speed"}
 
 
 def test_the_cost_counts_every_request_of_a_step() -> None:
@@ -105,3 +106,28 @@ def test_the_cost_counts_every_request_of_a_step() -> None:
 def test_completions_is_the_route_when_there_is_no_chat() -> None:
     protocol = plan_protocol(build_deployment(), Capabilities(chat=False, token_ids=True), ProveOptions())
     assert protocol.route is Route.COMPLETIONS
+
+
+def test_every_probe_is_planned_when_nothing_was_chosen() -> None:
+    protocol = plan_protocol(build_deployment(), ALL, ProveOptions())
+    assert {item.probe for item in protocol.steps} | set(protocol.not_run) == set(PROBES)
+    assert [item.probe for item in protocol.steps][: len(IDLE_PROBES)] == list(IDLE_PROBES)
+
+
+@pytest.mark.parametrize("window", [600, 2_048, 8_192, 131_072, 1_048_576])
+@pytest.mark.parametrize("probe", LOAD_PROBES)
+def test_every_length_under_load_fits_when_the_window_is(probe: str, window: int) -> None:
+    protocol = plan_protocol(build_deployment(limit_tokens=window), ALL, ProveOptions(only=(probe,)))
+    for item in protocol.steps:
+        told = {name: value for name, value in item.parameters.items() if name.endswith(("_tokens", "lengths"))}
+        lengths = [n for value in told.values() for n in (value if isinstance(value, list) else [value])]
+        assert lengths
+        assert all(isinstance(n, int) and n < window for n in lengths), told
+
+
+def test_the_users_load_is_planned_when_it_was_chosen() -> None:
+    options = ProveOptions(only=("busy",), load=LoadOptions(concurrency=3))
+    assert step(options, "busy")["background.concurrency"] == 3
+    options = ProveOptions(only=("busy",), load=LoadOptions(rate_per_s=2.5))
+    assert step(options, "busy")["background.rate_per_s"] == 2.5
+    assert plan_protocol(build_deployment(), ALL, options).choices == {"rate_per_s": "2.5"}

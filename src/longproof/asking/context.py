@@ -7,18 +7,20 @@ journal are answered from there, so an adaptive search (the boundary) takes the 
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol as Port
 from typing import TypeAlias
 
 from longproof.asking.prompts import LengthUnproven, PromptBuilder
+from longproof.clock import Clock, SystemClock
 from longproof.domain.deployment import Deployment
 from longproof.domain.events import EngineSample
 from longproof.domain.request import ChatPrompt, GenerationRequest, IdsPrompt, Prompt, TokenCount
 from longproof.engines.base import Engine
 from longproof.errors import EngineMisbehaved
-from longproof.evidence.records import CountBody, NoteBody, Protocol, RequestBody
+from longproof.evidence.records import CountBody, NoteBody, Protocol, RequestBody, WindowBody
 from longproof.evidence.store import Journal
 
 Cell: TypeAlias = dict[str, int | float | str | bool]
@@ -38,6 +40,10 @@ class Progress(Port):
         """A request is over and recorded."""
         ...
 
+    def window_ended(self, key: str, body: WindowBody) -> None:
+        """A window under load is over and recorded."""
+        ...
+
 
 class BudgetSpent(Exception):  # noqa: N818 - not an error: the run ends in order, and the claim says what was left out
     """The budget does not hold the next request."""
@@ -46,8 +52,9 @@ class BudgetSpent(Exception):  # noqa: N818 - not an error: the run ends in orde
 class Budget(Port):
     """Decides before each request whether it may still be sent."""
 
-    def check(self, tokens: int) -> None:
-        """Raises BudgetSpent when a request of that many tokens (prompt + output) would exceed the budget."""
+    def check(self, tokens: int, ns: int = 0) -> None:
+        """Raises BudgetSpent when that many more tokens (prompt + output) would exceed the budget. `ns`: how long they
+        will take, where that is known better than from their number."""
         ...
 
 
@@ -62,6 +69,7 @@ class ProbeContext:
     prompts: PromptBuilder
     budget: Budget
     progress: Progress
+    clock: Clock = field(default_factory=SystemClock)
 
     async def ask(
         self, key: str, *, probe: str, cell: Cell, build: Build, expected_tokens: int, sampled: bool = False
@@ -136,10 +144,12 @@ class ProbeContext:
 
 
 def prompt_sha256(prompt: Prompt) -> str:
-    """A hash over what was sent: ids, text, or roles and contents in order."""
+    """A hash over what was sent: ids (as 64-bit numbers, this machine's byte order), text, or roles and contents in
+    order."""
     digest = hashlib.sha256()
     if isinstance(prompt, IdsPrompt):
-        digest.update(b"ids\0" + ",".join(map(str, prompt.ids)).encode())
+        digest.update(b"ids\0")
+        digest.update(array("Q", prompt.ids))
     elif isinstance(prompt, ChatPrompt):
         for message in prompt.messages:
             digest.update(f"chat\0{message.role}\0{message.content}\0".encode())

@@ -21,6 +21,7 @@ from longproof.asking.exact import BuiltPrompt, LengthUnproven, TextWriter, Want
 from longproof.asking.frame import Frame, choose_frame
 from longproof.asking.layout import Insert
 from longproof.asking.lexicon import Lexicon, NoPlainWords, learn_ids, learn_lexicon
+from longproof.asking.stock import PromptStock
 from longproof.asking.tally import Tally, tally_for
 from longproof.asking.words import SHORTEST_WORDS, WORDS
 from longproof.domain.request import Route
@@ -88,6 +89,23 @@ class PromptBuilder:
             raise wanted.unproven("the server takes no token ids")
         with _explained(wanted):
             return await write_ids(wanted, engine=self._engine, lexicon=await self._words())
+
+    async def stock(self, total_tokens: int, *, key: str) -> PromptStock:
+        """As many prompts of `total_tokens` as anybody wants, at the price of proving one. Same errors as `exact`."""
+        first, *_ = self.nonce(key).split(" ")
+        lexicon = await self._words()
+        digest = hashlib.sha256(f"{self._salt}/{key}/stock".encode()).digest()
+        drawn = [lexicon.words[byte % len(lexicon.words)] for byte in digest[: _NONCE_WORDS - 1]]
+        nonce = " ".join([first, *drawn])
+        built = await self.exact(total_tokens, nonce=nonce)
+        ids = len(await self._engine.tokenize(nonce)) if self._sends_ids else 0
+        return PromptStock(
+            built=built,
+            nonce=nonce,
+            words=lexicon.words,
+            word_ids=lexicon.word_ids,
+            nonce_ids=min(ids, total_tokens),
+        )
 
     async def minimum_tokens(self) -> int:
         """A length that holds the template and any nonce, and little else: one nonce's count and a token more for

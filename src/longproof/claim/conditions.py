@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from longproof.claim.view import EvidenceView
 from longproof.domain.measure import Reading, Unknown
 from longproof.domain.request import Route
-from longproof.evidence.records import SessionBody
+from longproof.evidence.records import SessionBody, WindowBody
 
 _ROUTES = {Route.CHAT: "/v1/chat/completions", Route.COMPLETIONS: "/v1/completions"}
 
@@ -26,7 +26,7 @@ def conditions_of(view: EvidenceView) -> dict[str, str]:
         "kv_dtype": _text(deployment.kv_dtype),
         "layout": _text(deployment.layout),
         "slots": _text(deployment.slots),
-        "load": "one request at a time, from one client",
+        "load": _load(view),
         "route": _ROUTES[protocol.route],
         "repeats": str(protocol.repeats),
         "output_tokens": str(protocol.output_tokens),
@@ -37,6 +37,12 @@ def conditions_of(view: EvidenceView) -> dict[str, str]:
         "measured_with": _each_once(f"longproof {session.longproof_version}" for session in sessions)
         or f"longproof {view.header.longproof_version}",
     }
+
+
+def _load(view: EvidenceView) -> str:
+    alone = "one request at a time, from one client"
+    probes = dict.fromkeys(record.body.probe for record in view.records if isinstance(record.body, WindowBody))
+    return f"{alone}; {', '.join(probes)}: under the load that each statement names" if probes else alone
 
 
 def _text(reading: Reading[str] | Reading[int]) -> str:

@@ -54,12 +54,16 @@ def gate(claim: Claim, requirements: Sequence[str], confidence: float = 0.95) ->
 
 
 def decide(claim: Claim, requirement: Requirement, confidence: float = 0.95) -> Verdict:
-    """The verdict on one requirement. Without a length it must hold at every measured length; the worst verdict
-    counts."""
+    """The verdict on one requirement. Without a length, or conditions, it must hold at every measured length and under
+    all that was measured; the worst verdict counts."""
     metric = requirement.metric
     if metric.kind is Kind.REACH:
         return decide_reach(claim, requirement)
     spoken = [item for item in claim.statements if item.metric == metric.id and not _of_another_thing(item)]
+    elsewhere = spoken
+    spoken = [item for item in spoken if requirement.meant(item.conditions)]
+    if elsewhere and not spoken:
+        return Undecided(requirement=requirement.text, sentence=_not_under(requirement, elsewhere))
     lengths = sorted({item.at_tokens for item in spoken if item.at_tokens is not None})
     if requirement.length_tokens is not None:
         spoken = [item for item in spoken if item.at_tokens == requirement.length_tokens]
@@ -69,6 +73,7 @@ def decide(claim: Claim, requirement: Requirement, confidence: float = 0.95) -> 
     return min(verdicts, key=lambda verdict: _ORDER[type(verdict)])
 
 
+_CELL = ("concurrency", "cache", "turn")
 _ORDER: dict[type[Verdict], int] = {Fail: 0, Undecided: 1, Pass: 2}
 
 
@@ -107,7 +112,16 @@ def _sentence(statement: Statement, requirement: Requirement, found: Bounds, bou
 
 def _subject(statement: Statement, requirement: Requirement, found: Bounds) -> str:
     what = f" {found.what}" if found.what else ""
-    return f"{requirement.metric.id}{what}{at_length(statement)}"
+    return f"{requirement.metric.id}{what}{at_length(statement)}{_cell(statement)}"
+
+
+def _cell(statement: Statement) -> str:
+    """`` with concurrency 4, cache cold``: what tells statements of one metric and length apart, where several can
+    be."""
+    if "concurrency" not in statement.conditions:
+        return ""
+    named = [f"{name} {statement.conditions[name]}" for name in _CELL if name in statement.conditions]
+    return f" with {', '.join(named)}"
 
 
 def _amount(value: float, requirement: Requirement) -> str:
@@ -129,6 +143,17 @@ def _undecided(
         statements=(statement.id,),
         repeats_needed=repeats,
     )
+
+
+def _not_under(requirement: Requirement, elsewhere: Sequence[Statement]) -> str:
+    asked = ", ".join(f"{name}={value}" for name, value in requirement.conditions)
+    seen = [
+        f"{name}={'|'.join(sorted({item.conditions[name] for item in elsewhere if name in item.conditions}))}"
+        for name, _ in requirement.conditions
+        if any(name in item.conditions for item in elsewhere)
+    ]
+    measured = f"; measured were {', '.join(seen)}" if seen else ""
+    return f"{requirement.metric.id} was not measured under {asked}{measured}"
 
 
 def _not_measured(requirement: Requirement, lengths: list[int]) -> str:

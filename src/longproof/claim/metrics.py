@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from longproof.claim.metric import Better, Kind, Metric
+from longproof.claim.metrics_busy import BUSY, OVERLOAD
+from longproof.claim.metrics_lifecycle import LIFECYCLE
+from longproof.claim.metrics_sweep import SWEEP_METRICS
 
 __all__ = ["METRICS", "Better", "Kind", "Metric"]
 
@@ -346,5 +349,5 @@ _ALL: tuple[Metric, ...] = (
     ),
 )
 
-METRICS: dict[str, Metric] = {metric.id: metric for metric in _ALL}
+METRICS: dict[str, Metric] = {metric.id: metric for metric in (*_ALL, *BUSY, *OVERLOAD, *LIFECYCLE, *SWEEP_METRICS)}
 """All metrics by id."""

@@ -48,6 +48,13 @@ _PROBE_WORDS = {
     "boundary": "How long a prompt the server completes",
     "speed": "How fast cold prompts are answered",
     "warmth": "What a repeated prompt costs",
+    "busy": "What happens to a long request, and to short ones, while others run",
+    "reclaim": "Whether memory comes back when a client goes away",
+    "restart": "Whether the server does the same after a restart",
+    "sustained": "Whether it stays so over time",
+    "overload": "What happens when more is asked than fits",
+    "sweep": "How speed changes with length, concurrency and cache",
+    "conversation": "What the later turns of a conversation cost",
 }
 
 
@@ -85,6 +92,8 @@ def _left_out(view: EvidenceView) -> Iterator[NotShown]:
     """Probes that were left out, not reached, or cut short by the budget."""
     for probe, reason in sorted(view.header.protocol.not_run.items()):
         yield NotShown(topic=probe, text=f"{_about(probe)}: {reason}.", how=f"run the probe '{probe}'")
+    for note in _notes(view, "dropped"):
+        yield NotShown(topic=note.probe, text=f"{_about(note.probe)}: {note.detail['reason']}.", how="raise --budget")
     for note in _notes(view, "budget_spent"):
         reason = note.detail.get("reason", "the budget was spent")
         yield NotShown(

@@ -1,11 +1,12 @@
 """Requirements as people write them: ``context >= 32k``, ``ttft_p95_s@4096 <= 5``, ``faults == 0``.
 
-METRIC[_STAT][_UNIT][@LENGTH] OP NUMBER[UNIT] [@ CONFIDENCE]
+METRIC[_STAT][_UNIT][{CONDITION=VALUE,…}][@LENGTH] OP NUMBER[UNIT] [@ CONFIDENCE]
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -17,7 +18,7 @@ from longproof.domain.units import parse_tokens
 from longproof.errors import UsageError
 
 _SHAPE = re.compile(
-    r"^\s*(?P<name>[A-Za-z]\w*)\s*(?:@\s*(?P<length>[\w.,]+))?\s*"
+    r"^\s*(?P<name>[A-Za-z]\w*)\s*(?:\{(?P<conditions>[^{}]*)\}\s*)?(?:@\s*(?P<length>[\w.,]+))?\s*"
     r"(?P<op><=|>=|==|=|≤|≥|<|>)\s*"
     r"(?P<number>-?[\d.,_]+)\s*(?P<unit>[A-Za-z/%]*)\s*"
     r"(?:@\s*(?P<confidence>\d*\.?\d+)\s*(?P<percent>%?))?\s*$"
@@ -39,9 +40,11 @@ _UNITS: dict[str, dict[str, Fraction]] = {
     "power": {"": Fraction(1)},
     "findings": {"": Fraction(1)},
     "places": {"": Fraction(1)},
+    "preemptions": {"": Fraction(1)},
+    "req/s": {"": Fraction(1), "req/s": Fraction(1)},
 }
 """Exact, so that 2300 ms is the same limit as 2.3 s."""
-_NAMED_UNITS = {"s": "s", "ms": "ms", "us": "us", "tokens": "tokens", "tok_s": "tok/s"}
+_NAMED_UNITS = {"s": "s", "ms": "ms", "us": "us", "tokens": "tokens", "tok_s": "tok/s", "req_s": "req/s"}
 _SAMPLED = (Kind.SAMPLES, Kind.DEPENDENT)
 _LEAST_CONFIDENCE = 0.5
 
@@ -91,7 +94,8 @@ class Stat(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
     """One requirement. `limit` is in the metric's own unit; `stat` is None for metrics without samples; `length_tokens`
-    None = every measured length; `confidence` None = the gate's own."""
+    None = every measured length; `confidence` None = the gate's own. `conditions`: only statements that hold under all
+    of these."""
 
     text: str
     metric: Metric
@@ -100,6 +104,11 @@ class Requirement:
     op: Op
     limit: float
     confidence: float | None
+    conditions: tuple[tuple[str, str], ...] = ()
+
+    def meant(self, conditions: Mapping[str, str]) -> bool:
+        """Whether a statement under these conditions is one of those it speaks of."""
+        return all(conditions.get(name) == value for name, value in self.conditions)
 
 
 def parse_requirement(text: str) -> Requirement:
@@ -121,6 +130,7 @@ def parse_requirement(text: str) -> Requirement:
         op=op,
         limit=_limit(text, metric, found["number"], found["unit"], unit),
         confidence=_confidence(text, found["confidence"], bool(found["percent"])),
+        conditions=_conditions(text, found["conditions"]),
     )
 
 
@@ -153,6 +163,17 @@ def _name(text: str, name: str) -> tuple[Metric, Stat | None, str]:
     if metric.kind in _SAMPLED and stat is None:
         stat = Stat.MEAN
     return metric, stat, _NAMED_UNITS.get(rest, "")
+
+
+def _conditions(text: str, words: str | None) -> tuple[tuple[str, str], ...]:
+    """``concurrency=4, cache=cold`` → pairs."""
+    found: list[tuple[str, str]] = []
+    for part in filter(None, (words or "").split(",")):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (name and equals and value):
+            _refuse(text, f"has the condition '{part.strip()}'", "write name=value, such as {concurrency=4,cache=cold}")
+        found.append((name, value))
+    return tuple(found)
 
 
 def _measures(metric: Metric, unit: str) -> bool:

@@ -7,8 +7,11 @@ from typing import Any
 import click
 
 from longproof.cli.options import TokensType, json_option, proof_options
+from longproof.cli.options_load import load_options
 
 DEMO_WINDOW_TOKENS = 3_072
+DEMO_PROBES = "accounting,boundary,speed,warmth"
+"""What a first look needs, within minutes on two cores; --only names others."""
 
 
 @click.command(short_help="Start the embedded engine with a small model and prove it.")
@@ -27,6 +30,7 @@ DEMO_WINDOW_TOKENS = 3_072
 @click.option("--kv-unified", is_flag=True, help="One KV pool for all slots instead of one each.")
 @click.option("--threads", type=int, help="CPU threads; default: all cores.")
 @proof_options
+@load_options
 @json_option
 def demo(as_json: bool, **choices: Any) -> int:
     """Start the embedded llama.cpp with a real small model, prove it, and end with a claim and a report.
@@ -45,4 +49,5 @@ def demo(as_json: bool, **choices: Any) -> int:
         kv_unified=choices["kv_unified"],
         threads=choices["threads"],
     )
+    choices["only"] = choices["only"] or DEMO_PROBES
     return prove_and_show(target, proof_options_from(choices), out=choices["out"], as_json=as_json)

@@ -121,7 +121,7 @@ def proof_options(command: Command) -> Command:
             ),
             click.option("--repeats", type=int, default=3, show_default=True, help="Repeats of every cell."),
             click.option(
-                "--only", metavar="PROBES", help="Only these probes: accounting,boundary,speed,warmth, with commas."
+                "--only", metavar="PROBES", help="Only these probes, with commas, e.g. accounting,boundary,busy."
             ),
             click.option(
                 "--budget", type=BudgetType(), help="Stop before this is exceeded: 10m, 500ktok, or 10m,500ktok."

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from longproof.domain.units import format_ns, format_tokens
-from longproof.evidence.records import Header, RequestBody
-from longproof.prove.protocol import cost_of
+from longproof.evidence.records import Header, RequestBody, WindowBody
+from longproof.prove.cost import cost_of, step_cost
+from longproof.prove.options import DROP_ORDER
 from longproof.prove.run import Estimate
 
 
@@ -42,13 +43,26 @@ class TerminalWatcher:
         self._progress.stop()
 
     def planned(self, header: Header, directory: Path, *, resumed: bool) -> None:
-        cost = cost_of(header.protocol)
-        self._task = self._progress.add_task("", total=float(cost.tokens), probe="", what="")
-        verb = "going on with" if resumed else "begun"
-        probes = ", ".join(step.probe for step in header.protocol.steps)
-        self._console.print(f"{verb}: {probes}; about {cost.requests} requests, {format_tokens(cost.tokens)} tokens")
+        protocol = header.protocol
+        cost = cost_of(protocol)
+        self._task = self._progress.add_task("", total=float(cost.all_tokens), probe="", what="")
+        self._console.print("going on with:" if resumed else "begun:")
+        for step in protocol.steps:
+            own = step_cost(step, protocol.output_tokens)
+            under_load = f", {format_ns(own.window_ns)} under load" if own.window_ns else ""
+            self._console.print(
+                f"  {step.probe:<12} about {own.requests} requests, {format_tokens(own.all_tokens)} tokens{under_load}"
+            )
+        if protocol.budget_ns is not None or protocol.budget_tokens is not None:
+            planned = {step.probe for step in protocol.steps}
+            order = ", ".join(probe for probe in DROP_ORDER if probe in planned)
+            self._console.print(f"  what the budget does not hold is left out in this order: {order}")
 
     def estimated(self, estimate: Estimate) -> None:
+        if self._task is not None:
+            self._progress.update(self._task, total=float(estimate.cost.all_tokens))
+        for probe, reason in estimate.dropped.items():
+            self._console.print(f"left out: {probe}, {reason}")
         if estimate.ns:
             self._console.print(
                 f"estimate: {format_ns(estimate.ns)} at the speed of a short prompt; long prompts are slower per token"
@@ -69,3 +83,6 @@ class TerminalWatcher:
             self._progress.advance(
                 self._task, float((body.timeline.prompt_tokens_sent or 0) + (produced or 0)) if answered else 0.0
             )
+
+    def window_ended(self, key: str, body: WindowBody) -> None:
+        """Nothing to draw: its requests were."""

@@ -7,11 +7,13 @@ from typing import Any
 import click
 
 from longproof.cli.options import connection_options, json_option, proof_options, url_target
+from longproof.cli.options_load import load_options
 
 
 @click.command(short_help="Prove a running server: evidence, claim and report.")
 @click.argument("url")
 @proof_options
+@load_options
 @connection_options
 @json_option
 def prove(url: str, as_json: bool, **choices: Any) -> int:

@@ -11,6 +11,7 @@ import click
 
 from longproof.claim.derive import derive, load_view, write_claim
 from longproof.cli.options import DEFAULT_EVIDENCE
+from longproof.cli.options_load import load_options_from
 from longproof.cli.progress import TerminalWatcher
 from longproof.clock import SystemClock
 from longproof.domain.outcome import completed_as_asked
@@ -42,6 +43,7 @@ def proof_options_from(choices: dict[str, Any]) -> ProveOptions:
         resolution_tokens=choices["resolution"],
         route=Route(choices["route"]) if choices["route"] else None,
         seed=choices["seed"],
+        load=load_options_from(choices),
     )
 
 

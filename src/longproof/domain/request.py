@@ -80,7 +80,7 @@ class GenerationRequest:
     `exact_output`: ask the engine, in its own dialect, to produce exactly `max_tokens` (ignore EOS, min_tokens).
     `cold`: ask it, in its own dialect where it has one, not to reuse cached prefixes. `top_logprobs` > 0 asks for that
     many alternatives per token. `timeout_s` ends the request from our side; that is recorded as an outcome. `extra`
-    goes into the body verbatim.
+    goes into the body verbatim. `request_id`: ours for it, by which it can be aborted; None = one is drawn.
     """
 
     prompt: Prompt
@@ -94,6 +94,7 @@ class GenerationRequest:
     top_logprobs: int = 0
     timeout_s: float = 600.0
     extra: dict[str, object] = field(default_factory=dict[str, object])
+    request_id: str | None = None
 
     @property
     def route(self) -> Route:

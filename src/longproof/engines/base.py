@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -9,6 +10,7 @@ from typing import Protocol, TypeAlias
 from longproof.domain.deployment import Deployment
 from longproof.domain.events import ContentChunk, EngineSample, RequestTimeline
 from longproof.domain.request import ChatMessage, GenerationRequest, Prompt, TokenCount
+from longproof.engines.request_body import Prepared
 
 OnContent: TypeAlias = Callable[[ContentChunk, str], bool | None]
 """Called for every content chunk with its text. Returning False closes the connection: the request ends as
@@ -78,16 +80,36 @@ class Engine(Protocol):
         """The text that the server's template makes of messages (generation prompt included)."""
         ...
 
-    async def send(self, request: GenerationRequest, *, on_content: OnContent | None = None) -> RequestTimeline:
-        """Sends one request as a stream and records what happens, to the end or to `request.timeout_s`."""
+    async def prepare(self, request: GenerationRequest) -> Prepared:
+        """Makes a request's body, off the clock: for a load's next request, whose time has not come."""
+        ...
+
+    async def send(
+        self,
+        request: GenerationRequest | Prepared,
+        *,
+        on_content: OnContent | None = None,
+        leave: asyncio.Event | None = None,
+    ) -> RequestTimeline:
+        """Sends one request as a stream and records what happens, to the end or to `request.timeout_s`.
+
+        When `leave` is set the connection is closed at once, before the first byte too, and the request ends as
+        CANCELLED.
+        """
         ...
 
     async def abort(self, engine_request_id: str) -> bool:
-        """Asks the server to abort a request; False where the dialect has no such endpoint."""
+        """Asks the server to abort a request, by its own id or ours (`GenerationRequest.request_id`); False where the
+        dialect has no such endpoint."""
         ...
 
-    async def sample(self) -> EngineSample:
-        """The engine's metrics now."""
+    async def sample(self, *, wanted: frozenset[str] | None = None) -> EngineSample:
+        """The engine's metrics now; with `wanted` only those of these bare names (the gauges that every engine has
+        must be among them)."""
+        ...
+
+    def memory_bytes(self) -> int | None:
+        """Resident memory of the engine's processes now; None where we do not own them, or they have ended."""
         ...
 
     async def alive(self) -> bool:

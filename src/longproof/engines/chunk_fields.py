@@ -10,6 +10,8 @@ from longproof.engines.json_fields import JsonObject, as_float, as_int, as_list,
 def content_of(delta: JsonObject) -> str:
     """Answer text: `content` as text or as typed parts, or a refusal."""
     content = delta.get("content")
+    if type(content) is str and content.isascii():
+        return content or as_text(delta.get("refusal")) or ""
     text = as_text(content) or as_text(delta.get("refusal"))
     if text is not None:
         return text
@@ -24,6 +26,8 @@ def reasoning_of(delta: JsonObject) -> str:
 
 def tool_text_of(delta: JsonObject) -> str:
     """Names and arguments of tool calls: tokens like any others."""
+    if not delta.get("tool_calls") and not delta.get("function_call"):
+        return ""
     calls = [as_object(call) or {} for call in as_list(delta.get("tool_calls")) or []]
     functions = [as_object(call.get("function")) or {} for call in calls]
     functions.append(as_object(delta.get("function_call")) or {})

@@ -1,6 +1,6 @@
 """One streamed request over HTTP: sends the bytes, reads the answer, and writes down what happened and when.
 
-    submitted   just before the body goes to the socket (the connection stands by then)
+    submitted   just before the request goes to the socket (the connection stands by then)
     headers     status line and headers are in
     first byte, first event, first token   stamped per read of the socket
     finished    [DONE], the end of the body, our timeout, our closing, or the break
@@ -11,9 +11,9 @@ Whatever the server does ends up in the timeline; only the cancellation of our o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 
 import httpx
 
@@ -21,10 +21,15 @@ from longproof.clock import Clock
 from longproof.domain.events import EndedBy, RequestTimeline, ServerError
 from longproof.domain.request import GenerationRequest
 from longproof.engines.base import OnContent
+from longproof.engines.dial import Dialer
+from longproof.engines.http_answer import HttpAnswer
+from longproof.engines.request_body import Body
 from longproof.engines.server_error import KEPT_BODY_BYTES, error_from_body
 from longproof.engines.wire import Delta, OpenAIStream
 
 _LEAVE_S = 0.25
+"""So long the end of a body is waited for after [DONE]: going at once looks like a disconnect to the server."""
+_SENT = Body(())
 _KEPT_HEADERS = ("server", "date", "via", "content-type", "retry-after", "openai-processing-ms", "openai-version")
 _MAX_HEADERS = 32
 _MAX_HEADER_CHARS = 256
@@ -36,116 +41,173 @@ class Outgoing:
 
     url: str
     headers: Mapping[str, str]
-    body: bytes
+    body: Body
     request: GenerationRequest
     request_id: str
 
 
 class Exchange:
-    """Runs one `Outgoing` once."""
+    """Runs one `Outgoing` once. Listens to its own `HttpAnswer`."""
 
-    def __init__(self, outgoing: Outgoing, *, clock: Clock, on_content: OnContent | None) -> None:
+    def __init__(
+        self,
+        outgoing: Outgoing,
+        *,
+        clock: Clock,
+        on_content: OnContent | None = None,
+        leave: asyncio.Event | None = None,
+    ) -> None:
         self._out = outgoing
         self._clock = clock
         self._on_content = on_content
+        self._leave = leave
+        self._left = False
+        self._answer: HttpAnswer | None = None
+        self._over: asyncio.Future[EndedBy] = asyncio.get_running_loop().create_future()
+        self._body_bytes = outgoing.body.size_bytes
+        self._last_wait: asyncio.TimerHandle | None = None
         self._stream = OpenAIStream()
         self._submitted_ns = clock.now_ns()
         self._headers_ns: int | None = None
         self._finished_ns: int | None = None
         self._status: int | None = None
         self._headers: dict[str, str] = {}
+        self._error_body = bytearray()
         self._http_error: ServerError | None = None
         self._transport_error: str | None = None
 
-    async def run(self, client: httpx.AsyncClient) -> RequestTimeline:
+    async def run(self, dialer: Dialer) -> RequestTimeline:
         """Sends, reads to the end, and returns the timeline."""
+        if self._leave is not None and self._leave.is_set():
+            return self._timeline(EndedBy.CANCELLED, self._submitted_ns)
         limit = asyncio.timeout(self._out.request.timeout_s)
         try:
-            async with limit:
-                ended = await self._converse(client)
-        except (httpx.HTTPError, httpx.StreamError, OSError) as problem:
-            # a socket's own ETIMEDOUT is a TimeoutError as well
-            gave_up = isinstance(problem, TimeoutError) and limit.expired()
-            ended = EndedBy.TIMEOUT if gave_up else self._broken(problem)
-            if self._http_error is not None:  # it was refused, and only the end of the server's words is missing
-                ended = EndedBy.HTTP_ERROR
-                self._transport_error = self._transport_error or "the error's body did not end in time"
+            async with limit, self._leaving(limit):
+                ended = await self._converse(dialer)
+        except TimeoutError:
+            ended = self._gave_up()
+        except httpx.HTTPError as problem:
+            ended = self._broken(problem)
+        finally:
+            if self._answer is not None:
+                self._answer.leave()
         return self._timeline(ended, self._finished_ns or self._clock.now_ns())
 
-    async def _converse(self, client: httpx.AsyncClient) -> EndedBy:
-        async with client.stream(
-            "POST",
-            self._out.url,
-            content=self._out.body,
-            headers=dict(self._out.headers),
-            extensions={"trace": self._trace},
-        ) as response:
-            self._headers_ns = self._clock.now_ns()
-            self._status = response.status_code
-            self._headers = kept_headers(response.headers)
-            if response.status_code >= 400:
-                return await self._refused(response)
-            if response.status_code >= 300:
-                self._transport_error = f"redirected to {response.headers.get('location', 'nowhere')}"
-                return EndedBy.BAD_BODY
-            return await self._read(response)
+    @asynccontextmanager
+    async def _leaving(self, limit: asyncio.Timeout) -> AsyncGenerator[None, None]:
+        """While inside, the time limit is over as soon as `leave` is set."""
+        if self._leave is None:
+            yield
+            return
+        watch = asyncio.create_task(self._watch(self._leave, limit))
+        try:
+            yield
+        finally:
+            watch.cancel()
 
-    async def _trace(self, event: str, info: object) -> None:  # noqa: ARG002 - the signature is httpcore's
-        """httpcore tells what it is about to do: the body leaves now, so connecting is not part of any latency."""
-        if event.endswith("send_request_body.started"):
-            self._submitted_ns = self._clock.now_ns()
+    async def _watch(self, leave: asyncio.Event, limit: asyncio.Timeout) -> None:
+        await leave.wait()
+        self._left = True
+        limit.reschedule(asyncio.get_running_loop().time())
 
-    async def _read(self, response: httpx.Response) -> EndedBy:
-        pieces = response.aiter_bytes()
-        async for piece in pieces:
-            deltas = self._stream.feed(piece, self._clock.now_ns())
-            if self._tell(deltas):
-                return self._finish(EndedBy.CANCELLED)
-            if self._stream.overflow:
-                self._transport_error = "; ".join(self._stream.malformed)
-                return self._finish(EndedBy.BAD_BODY)
-            if self._stream.done:
-                self._finish(EndedBy.DONE)
-                await self._leave_in_order(pieces)
-                return EndedBy.DONE
-        ended, deltas = self._stream.finish(self._clock.now_ns())
+    async def _converse(self, dialer: Dialer) -> EndedBy:
+        url = httpx.URL(self._out.url)
+        head = _request_head(dialer.request_target(url), url, {**dialer.headers(url), **self._out.headers}, self._out)
+        self._answer = answer = await dialer.dial(url, lambda: HttpAnswer(self, self._clock))
+        self._submitted_ns = self._clock.now_ns()  # connecting is not part of any latency
+        await answer.send(head, self._out.body)
+        self._out = replace(self._out, body=_SENT)  # a long body is not kept for as long as its answer takes
+        return await self._over
+
+    # -- what the answer tells ----------------------------------------------------------------------------------------
+
+    def head(self, status: int, headers: httpx.Headers, now_ns: int) -> None:
+        """Status and headers are in."""
+        self._headers_ns = now_ns
+        self._status = status
+        self._headers = kept_headers(headers)
+        if 300 <= status < 400:
+            self._transport_error = f"redirected to {headers.get('location', 'nowhere')}"
+            self._finish(EndedBy.BAD_BODY, now_ns)
+
+    def body(self, data: bytes, now_ns: int) -> None:
+        """A read of the body."""
+        if self._refused:
+            self._error_body += data
+            if len(self._error_body) >= KEPT_BODY_BYTES:
+                self._finish(self._http_error_ended(), now_ns)
+            return
+        done_before = self._stream.done
+        deltas = self._stream.feed(data, now_ns)
+        if self._tell(deltas):
+            self._finish(EndedBy.CANCELLED, now_ns)
+        elif self._stream.overflow:
+            self._transport_error = "; ".join(self._stream.malformed)
+            self._finish(EndedBy.BAD_BODY, now_ns)
+        elif self._stream.done and not done_before:
+            self._finished_ns = now_ns
+            loop = asyncio.get_running_loop()
+            self._last_wait = loop.call_later(_LEAVE_S, self._finish, EndedBy.DONE, now_ns)
+
+    def ended(self, now_ns: int) -> None:
+        """The body ended in order."""
+        if self._refused:
+            self._finish(self._http_error_ended(), now_ns)
+            return
+        ended, deltas = self._stream.finish(now_ns)
         if self._tell(deltas):
             ended = EndedBy.CANCELLED
-        return self._finish(ended)
+        self._finish(ended, now_ns)
 
-    async def _leave_in_order(self, pieces: AsyncIterator[bytes]) -> None:
-        """Reads the end of the body, so that the server does not take our going for a disconnect; not for long."""
-        with suppress(httpx.HTTPError, TimeoutError):
-            async with asyncio.timeout(_LEAVE_S):
-                async for piece in pieces:
-                    self._stream.feed(piece, self._clock.now_ns())
+    def broken(self, problem: Exception) -> None:
+        """The connection broke."""
+        self._finish(self._broken(problem), self._clock.now_ns())
 
-    def _finish(self, ended: EndedBy) -> EndedBy:
-        self._finished_ns = self._clock.now_ns()
-        return ended
+    @property
+    def _refused(self) -> bool:
+        return self._status is not None and self._status >= 400
+
+    def _finish(self, ended: EndedBy, now_ns: int) -> None:
+        if self._over.done():
+            return
+        self._finished_ns = self._finished_ns or now_ns
+        self._over.set_result(ended)
+        if self._last_wait is not None:
+            self._last_wait.cancel()
+        if self._answer is not None:
+            self._answer.leave()
 
     def _tell(self, deltas: list[Delta]) -> bool:
-        """Hands content on; True when the listener has had enough."""
-        if self._on_content is None:
+        """Hands content on; True when the listener has had enough. What it raises is ours, and `run` raises it."""
+        if self._on_content is None or self._over.done():
             return False
-        return any(self._on_content(delta.chunk, delta.text) is False for delta in deltas)
-
-    async def _refused(self, response: httpx.Response) -> EndedBy:
-        body = bytearray()
         try:
-            async for piece in response.aiter_bytes():
-                body += piece
-                if len(body) >= KEPT_BODY_BYTES:
-                    break
-        except (httpx.HTTPError, httpx.StreamError) as problem:
-            self._transport_error = describe(problem)
-        finally:
-            self._http_error = error_from_body(bytes(body))
-        return self._finish(EndedBy.HTTP_ERROR)
+            return any(self._on_content(delta.chunk, delta.text) is False for delta in deltas)
+        except BaseException as mistake:
+            self._over.set_exception(mistake)
+            return False
+
+    # -- ends that are none of HTTP's own -----------------------------------------------------------------------------
+
+    def _gave_up(self) -> EndedBy:
+        if self._stream.done:
+            return EndedBy.DONE
+        if self._refused:  # only the end of the server's words is missing
+            self._transport_error = "the error's body did not end in time"
+            return self._http_error_ended()
+        return EndedBy.CANCELLED if self._left else EndedBy.TIMEOUT
 
     def _broken(self, problem: Exception) -> EndedBy:
+        if self._stream.done:
+            return EndedBy.DONE
         self._transport_error = describe(problem)
+        if self._refused:
+            return self._http_error_ended()
         return EndedBy.UNREACHABLE if self._status is None else EndedBy.CUT
+
+    def _http_error_ended(self) -> EndedBy:
+        self._http_error = error_from_body(bytes(self._error_body))
+        return EndedBy.HTTP_ERROR
 
     def _timeline(self, ended: EndedBy, finished_ns: int) -> RequestTimeline:
         request, stream = self._out.request, self._stream
@@ -158,7 +220,7 @@ class Exchange:
             prompt_tokens_sent=request.prompt_tokens,
             count_source=request.count_source,
             max_tokens=request.max_tokens,
-            body_bytes=len(self._out.body),
+            body_bytes=self._body_bytes,
             headers_ns=self._headers_ns,
             first_byte_ns=stream.first_byte_ns,
             first_event_ns=stream.first_event_ns,
@@ -178,6 +240,19 @@ class Exchange:
             engine_timings=stream.engine_timings,
             engine_request_id=stream.engine_request_id,
         )
+
+
+def _request_head(target: bytes, url: httpx.URL, headers: Mapping[str, str], out: Outgoing) -> bytes:
+    lines = [f"{name}: {value}".encode("ascii") for name, value in headers.items()]
+    return b"\r\n".join(
+        [
+            b"POST " + target + b" HTTP/1.1",
+            b"Host: " + url.netloc,
+            *lines,
+            b"Content-Length: %d" % out.body.size_bytes,
+            b"\r\n",
+        ]
+    )
 
 
 def kept_headers(headers: httpx.Headers) -> dict[str, str]:

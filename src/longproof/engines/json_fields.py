@@ -44,6 +44,8 @@ def as_text(value: object) -> str | None:
     """A JSON string that can be stored as UTF-8 (lone surrogates become U+FFFD), or None."""
     if not isinstance(value, str):
         return None
+    if value.isascii():
+        return value
     try:
         value.encode()
     except UnicodeEncodeError:

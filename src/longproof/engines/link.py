@@ -14,14 +14,15 @@ from longproof.domain.events import RequestTimeline, ServerError
 from longproof.domain.request import GenerationRequest
 from longproof.engines.address import base_url, is_loopback
 from longproof.engines.base import OnContent
+from longproof.engines.dial import CONNECT_TIMEOUT_S, Dialer, proxy_for
 from longproof.engines.exchange import Exchange, Outgoing, describe
 from longproof.engines.json_fields import JsonObject, as_object, decode
+from longproof.engines.request_body import Body
 from longproof.engines.secret import Secret
 from longproof.engines.server_error import error_from_body
 from longproof.errors import EngineProtocolError, EngineUnreachable, UsageError
 
 CALL_TIMEOUT_S = 60.0
-_CONNECT_TIMEOUT_S = 15.0
 _KEEPALIVE_S = (
     2.0  # below the 5 s after which uvicorn and llama.cpp hang up: a reused connection must never be a dying one
 )
@@ -68,20 +69,14 @@ class Link:
         self._headers = {"Accept-Encoding": "identity", "User-Agent": "longproof"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
-        self._tls = httpx.create_ssl_context()
-        self._calls = self._client(keepalive_s=_KEEPALIVE_S)
-        self._streams = self._client(keepalive_s=0.0)
-
-    def _client(self, *, keepalive_s: float) -> httpx.AsyncClient:
-        kept = None if keepalive_s else 0
-        return httpx.AsyncClient(
+        tls = httpx.create_ssl_context()
+        self._dialer = Dialer(tls, proxy_for(self.url))
+        self._calls = httpx.AsyncClient(
             headers=self._headers,
-            timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S),
-            limits=httpx.Limits(
-                max_connections=None, max_keepalive_connections=kept, keepalive_expiry=keepalive_s or None
-            ),
+            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEEPALIVE_S),
             trust_env=not is_loopback(self.url),
-            verify=self._tls,
+            verify=tls,
         )
 
     async def __aenter__(self) -> Self:
@@ -93,7 +88,6 @@ class Link:
     async def aclose(self) -> None:
         """Closes all connections. Safe to call twice."""
         await self._calls.aclose()
-        await self._streams.aclose()
 
     def move(self, url: str) -> None:
         """The same server, restarted, serves at another address of the same machine."""
@@ -127,26 +121,35 @@ class Link:
     async def stream(
         self,
         path: str,
-        body: bytes,
+        body: Body,
         *,
         request_id: str,
         request: GenerationRequest,
         headers: Mapping[str, str] | None = None,
         on_content: OnContent | None = None,
+        leave: asyncio.Event | None = None,
     ) -> RequestTimeline:
-        """POST a generation request and follow its stream; never raises for what the server does."""
-        outgoing = Outgoing(
-            url=self.url + path,
-            headers={
-                "Content-Type": "application/json",
-                "Accept": "text/event-stream, application/json",
-                **(headers or {}),
-            },
-            body=body,
-            request=request,
-            request_id=request_id,
+        """POST a generation request and follow its stream, until `leave` is set; never raises for what the server
+        does."""
+        exchange = Exchange(
+            Outgoing(
+                url=self.url + path,
+                headers={
+                    **self._headers,
+                    "Content-Type": "application/json",
+                    "Accept": "text/event-stream, application/json",
+                    **(headers or {}),
+                },
+                body=body,
+                request=request,
+                request_id=request_id,
+            ),
+            clock=self.clock,
+            on_content=on_content,
+            leave=leave,
         )
-        timeline = await Exchange(outgoing, clock=self.clock, on_content=on_content).run(self._streams)
+        del body  # the exchange lets go of it when it is sent; it may be megabytes
+        timeline = await exchange.run(self._dialer)
         return self._secret.out_of_timeline(timeline)
 
     async def _call(self, method: str, path: str, body: bytes | None, timeout_s: float) -> httpx.Response:
@@ -183,7 +186,7 @@ class Link:
                 self.url + path,
                 content=body,
                 headers={} if body is None else {"Content-Type": "application/json"},
-                timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_TIMEOUT_S)),
+                timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)),
             )
 
     def json_of(self, response: httpx.Response) -> JsonObject:

@@ -96,7 +96,7 @@ class LlamaCppEngine(OpenAIEngine):
             other=_other(meta, props),
         )
 
-    async def sample(self) -> EngineSample:
+    async def sample(self, *, wanted: frozenset[str] | None = None) -> EngineSample:
         """/metrics where it is switched on, and /slots. Raises EngineProtocolError when the server offers neither.
 
         llama.cpp has no gauge for KV use. Slots appear as ``slots:n_prompt_tokens{id="0"}`` and the like: their numbers
@@ -105,7 +105,7 @@ class LlamaCppEngine(OpenAIEngine):
         at_ns = self._link.clock.now_ns()
         values: dict[str, float] = {}
         with suppress(Refused):  # started without --metrics: 501; the slots may still be there
-            values.update(await self.metrics())
+            values.update(await self.metrics(wanted))
         busy = 0
         slots = await self._slots()
         for slot in slots or []:

@@ -1,27 +1,62 @@
-"""Prometheus text → flat samples, by the reference parser (prometheus_client)."""
+"""Prometheus text → flat samples. The reference parser (prometheus_client) reads every name and its labels, once.
+
+A large engine's text is thousands of lines, of which a scrape to the next changes nothing but the numbers, and the
+reference parser takes some 15 µs for each: 30 ms in which a client that measures would see nothing else. So what it
+made of a line's head, up to the number, is remembered.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 
 from prometheus_client.parser import text_string_to_metric_families
 
 
-def metric_values(text: str) -> dict[str, float]:
-    """Every sample as ``name{a="x",b="y"}`` (labels sorted) → value. Samples that are no finite number are left out.
+def metric_values(text: str, keep: Callable[[str], bool] | None = None) -> dict[str, float]:
+    """Samples as ``name{a="x",b="y"}`` (labels sorted) → value. Samples that are no finite number are left out, and so
+    are those whose bare name `keep` turns down.
 
     Text that is no Prometheus exposition gives what could be read before the first fault, possibly nothing.
     """
     values: dict[str, float] = {}
+    kept: dict[str, bool] = {}
     try:
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                if math.isfinite(sample.value):
-                    values[sample_name(sample.name, sample.labels)] = sample.value
+        for line in map(str.strip, text.split("\n")):
+            name, labelled, _ = line.partition("{")
+            if not labelled:
+                name = name.partition(" ")[0]
+            wanted = kept.get(name)
+            if wanted is None:
+                bare = name.split()[0] if name else "#"  # a tab may stand before the number
+                kept[name] = wanted = bare[0] != "#" and (keep is None or keep(bare))
+            if not wanted:
+                continue
+            head, _, number = line.rpartition(" ")
+            full = _full_name(head)
+            value, full = (float(number), full) if full is not None else _read(line)
+            if math.isfinite(value):
+                values[full] = value
     except (ValueError, KeyError, IndexError):
         pass  # the parser's ways to say "this is not the format"
     return values
+
+
+@lru_cache(maxsize=16_384)
+def _full_name(head: str) -> str | None:
+    """The sample that a line's head names; None where the head holds something else (a time stands at the line's
+    end; no space at all)."""
+    if not head or (not head.endswith("}") and any(letter.isspace() for letter in head)):
+        return None
+    return _read(head + " 0")[1]
+
+
+def _read(line: str) -> tuple[float, str]:
+    for family in text_string_to_metric_families(line):
+        for sample in family.samples:
+            return sample.value, sample_name(sample.name, sample.labels)
+    raise ValueError(line)
 
 
 def sample_name(name: str, labels: Mapping[str, str]) -> str:

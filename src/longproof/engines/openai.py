@@ -6,12 +6,11 @@ and whichever of introspect, count, tokenize, detokenize, render, abort, sample,
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeAlias
-
-import orjson
 
 from longproof.domain.deployment import Deployment, EngineKind
 from longproof.domain.events import EngineSample, RequestTimeline
@@ -32,6 +31,7 @@ from longproof.engines.link import Link
 from longproof.engines.local_tokenizer import LocalTokenizer
 from longproof.engines.metrics_text import metric_values
 from longproof.engines.refused_fields import refused_field, without
+from longproof.engines.request_body import Prepared, json_body
 from longproof.engines.served import ServedModel, choose_model, served_models
 from longproof.errors import EngineProtocolError, UsageError
 
@@ -57,6 +57,10 @@ class Owner(Protocol):
 
     async def stop(self) -> None:
         """Ends it. Safe to call twice."""
+        ...
+
+    def memory_bytes(self) -> int | None:
+        """Resident memory of all its processes; None when it has ended."""
         ...
 
 
@@ -115,28 +119,49 @@ class OpenAIEngine:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    async def send(self, request: GenerationRequest, *, on_content: OnContent | None = None) -> RequestTimeline:
-        """Sends one request as a stream and records what happens, to the end or to `request.timeout_s`.
+    async def prepare(self, request: GenerationRequest) -> Prepared:
+        """Makes a request's body, off the clock."""
+        request_id = uuid.uuid4().hex
+        fields = self.body(request, request_id)
+        return Prepared(request=request, request_id=request_id, body=await json_body(fields), fields=frozenset(fields))
+
+    async def send(
+        self,
+        request: GenerationRequest | Prepared,
+        *,
+        on_content: OnContent | None = None,
+        leave: asyncio.Event | None = None,
+    ) -> RequestTimeline:
+        """Sends one request as a stream and records what happens, to the end, to `request.timeout_s` or until `leave`
+        is set.
 
         A field that the server refuses by name, and that a request can do without, is left out from then on
-        (`capabilities.fields_refused`), and the request is sent again.
+        (`capabilities.fields_refused`), and the request is sent again, unless its body was prepared.
         """
         while True:
-            timeline = await self._send_once(request, on_content)
-            name = refused_field(timeline, self.body(request, "").keys())
+            prepared = request if isinstance(request, Prepared) else await self.prepare(request)
+            fields = prepared.fields
+            sending = self._stream(prepared, on_content, leave)
+            del prepared  # a body of megabytes goes when it is sent, not when the answer is over
+            timeline = await sending
+            name = refused_field(timeline, fields)
             if name is None or name in self._refused:
                 return timeline
             self._refused.add(name)
+            if isinstance(request, Prepared):
+                return timeline
 
-    async def _send_once(self, request: GenerationRequest, on_content: OnContent | None) -> RequestTimeline:
-        request_id = uuid.uuid4().hex
-        return await self._link.stream(
-            self.chat_path if request.route is Route.CHAT else self.completions_path,
-            orjson.dumps(self.body(request, request_id)),
-            request_id=request_id,
-            request=request,
-            headers=self.request_headers(request_id),
+    def _stream(
+        self, prepared: Prepared, on_content: OnContent | None, leave: asyncio.Event | None
+    ) -> Awaitable[RequestTimeline]:
+        return self._link.stream(
+            self.chat_path if prepared.request.route is Route.CHAT else self.completions_path,
+            prepared.body,
+            request_id=prepared.request_id,
+            request=prepared.request,
+            headers=self.request_headers(prepared.request_id),
             on_content=on_content,
+            leave=leave,
         )
 
     def body(self, request: GenerationRequest, request_id: str) -> dict[str, object]:
@@ -222,18 +247,27 @@ class OpenAIEngine:
         """This model's entry in /v1/models. Raises TargetError when it is gone."""
         return choose_model(await served_models(self._link), self._model, self.url)
 
-    async def sample(self) -> EngineSample:
+    async def sample(self, *, wanted: frozenset[str] | None = None) -> EngineSample:
         """Prometheus metrics where /metrics has them; otherwise an EngineProtocolError."""
         at_ns = self._link.clock.now_ns()
-        return EngineSample(at_ns=at_ns, values=await self.metrics())
+        return EngineSample(at_ns=at_ns, values=await self.metrics(wanted))
 
-    async def metrics(self) -> dict[str, float]:
-        """Every sample of /metrics, ``name{label="x"}`` → value."""
-        response = await self._link.get("/metrics")
-        values = metric_values(response.text)
-        if not values:
+    async def metrics(self, wanted: frozenset[str] | None = None) -> dict[str, float]:
+        """Samples of /metrics, ``name{label="x"}`` → value: those with a bare name in `wanted`, else those that
+        `keeps_metric`."""
+        text = (await self._link.get("/metrics")).content.decode("utf-8", "replace")
+        values = metric_values(text, self.keeps_metric if wanted is None else wanted.__contains__)
+        if not values and not metric_values(text):
             raise EngineProtocolError("/metrics holds no Prometheus samples", url=self.url)
         return values
+
+    def keeps_metric(self, name: str) -> bool:  # noqa: ARG002 - for dialects
+        """Whether a metric of this bare name belongs into a sample. All do, of a server nothing is known of."""
+        return True
+
+    def memory_bytes(self) -> int | None:
+        """Resident memory of the engine's processes now; None where we do not own them, or they have ended."""
+        return None if self._owner is None else self._owner.memory_bytes()
 
     async def restart(self) -> None:
         """Restarts the process we own and waits until it serves. UsageError where we do not own it."""

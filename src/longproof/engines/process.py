@@ -212,6 +212,13 @@ class OwnedProcess:
                 peaks.append(_high_water_bytes(member.pid))
         return ProcessMemory(rss_bytes=rss_bytes, peak_rss_bytes=_sum_of_peaks(peaks))
 
+    def memory_bytes(self) -> int | None:
+        """Resident memory now, all processes together; None when it has ended."""
+        try:
+            return self.memory().rss_bytes
+        except (EngineDied, psutil.NoSuchProcess):
+            return None
+
     def _spawn(self) -> None:
         launch = self.launch
         if shutil.which(launch.argv[0]) is None:

@@ -138,10 +138,10 @@ class SglangEngine(OpenAIEngine):
                     return found, path
         return {}, paths[0]
 
-    async def sample(self) -> EngineSample:
+    async def sample(self, *, wanted: frozenset[str] | None = None) -> EngineSample:
         """/metrics, which is there when the server was started with --enable-metrics."""
         at_ns = self._link.clock.now_ns()
-        values = await self.metrics()
+        values = await self.metrics(wanted)
         running = total(values, "sglang:num_running_reqs")
         waiting = total(values, "sglang:num_queue_reqs")
         return EngineSample(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """No engine sends an event of this size to a request with few logprobs; a body that does is not an event stream."""
@@ -23,8 +23,7 @@ _BOM = b"\xef\xbb\xbf"
 _KNOWN_FIELDS = frozenset({b"data", b"event", b"id", b"retry", b"error"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(NamedTuple):
     """One event: its name ("" when the stream gives none) and its data, lines joined by LF."""
 
     name: str
@@ -74,6 +73,8 @@ class SseParser:
         frames: list[Frame] = []
         if self._broken or not chunk:
             return frames
+        if (events := self._whole_events(chunk)) is not None:
+            return events
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]  # the LF of a CRLF that was cut in two: its line has ended already
         self._after_cr = chunk.endswith(b"\r")
@@ -85,6 +86,25 @@ class SseParser:
             self._line(self._take_line(), frames)
         self._keep(rest, frames)
         return frames
+
+    def _whole_events(self, chunk: bytes) -> list[Frame] | None:
+        """What nearly every read of a fast stream is: whole events of one data line each. None where it is not."""
+        if not chunk.startswith(b"data: ") or not chunk.endswith(b"\n\n") or b"\r" in chunk or self._in_event:
+            return None
+        if len(chunk) > self._limit:
+            return None
+        events: list[Frame] = []
+        for piece in chunk[:-2].split(b"\n\n"):
+            if not piece.startswith(b"data: ") or b"\n" in piece:
+                return None
+            events.append(Event("", piece[6:]))
+        self._first_line = False
+        self._after_cr = False
+        return events
+
+    @property
+    def _in_event(self) -> bool:
+        return bool(self._pending_bytes or self._data or self._name)
 
     def finish(self) -> list[Frame]:
         """The body ended in order: deliver an event that lacks its blank line. After a cut connection do not call

@@ -70,8 +70,9 @@ class VllmEngine(OpenAIEngine):
         """True when the server took the order; it takes one for an unknown id as well. False outside developer mode."""
         if not engine_request_id:
             return False  # vLLM reads an empty list as "abort everything"
-        # a completion's prompts are numbered inside: cmpl-ID-0
+        # a completion's prompts are numbered inside: cmpl-ID-0; an id of ours has the route's name in front
         ids = [engine_request_id, f"{engine_request_id}-0"]
+        ids += [f"chatcmpl-{engine_request_id}", f"cmpl-{engine_request_id}-0"]
         try:
             await self._link.post(_ABORT, {"request_ids": ids})
         except Refused as problem:
@@ -101,10 +102,14 @@ class VllmEngine(OpenAIEngine):
             )
         )
 
-    async def sample(self) -> EngineSample:
-        """Counters, gauges, and the sum and count of every histogram; their buckets stay out of the evidence."""
+    def keeps_metric(self, name: str) -> bool:
+        """vLLM's own counters, gauges, and the sum and count of every histogram; buckets stay out of the evidence."""
+        return name.startswith("vllm:") and not name.endswith(_NOT_SAMPLED)
+
+    async def sample(self, *, wanted: frozenset[str] | None = None) -> EngineSample:
+        """/metrics, without what `keeps_metric` turns down."""
         at_ns = self._link.clock.now_ns()
-        found = {name: v for name, v in (await self.metrics()).items() if _is_sampled(name)}
+        found = await self.metrics(wanted)
         usage = largest(found, "vllm:kv_cache_usage_perc")
         return EngineSample(
             at_ns=at_ns,
@@ -209,11 +214,6 @@ class VllmEngine(OpenAIEngine):
         if tokens is None or len(ids) != len(tokens):
             raise EngineProtocolError("/tokenize answered without token ids", url=self.url)
         return ids
-
-
-def _is_sampled(name: str) -> bool:
-    metric = name.partition("{")[0]
-    return metric.startswith("vllm:") and not metric.endswith(_NOT_SAMPLED)
 
 
 def _whole(value: float | None) -> int | None:

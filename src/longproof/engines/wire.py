@@ -15,7 +15,7 @@ in the chunk that finishes (llama.cpp completions) or in every chunk (vLLM `cont
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from longproof.domain.events import Channel, ContentChunk, EndedBy, ServerError, TopLogprobs, Usage
 from longproof.engines.chunk_fields import (
@@ -31,12 +31,12 @@ from longproof.engines.server_error import error_from_body, error_in
 from longproof.engines.sse import MAX_EVENT_BYTES, Comment, Event, Frame, SseParser, Stray, TooLong
 
 _HEAD_BYTES = 64 * 1024
+_PLAIN = {"content", "role"}
 _MALFORMED_KEPT = 16
 _MALFORMED_CHARS = 512
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delta:
+class Delta(NamedTuple):
     """One piece of content as it arrived: the fact that is kept, and its text."""
 
     chunk: ContentChunk
@@ -101,7 +101,7 @@ class OpenAIStream:
         self._now_ns = max(self._now_ns, now_ns)
         if self.first_byte_ns is None:
             self.first_byte_ns = self._now_ns
-        if len(self._head) < _HEAD_BYTES:
+        if not self._events and len(self._head) < _HEAD_BYTES:  # asked for only when no event comes at all
             self._head += chunk[: _HEAD_BYTES - len(self._head)]
         return self._take(self._parser.feed(chunk))
 
@@ -174,18 +174,22 @@ class OpenAIStream:
         usage = as_object(document.get("usage"))
         if usage is not None:
             self.usage = merged(self.usage, usage_of(usage))
-        self._keep_numbers("", document.get("timings"))
-        self._keep_numbers("prompt_progress_", document.get("prompt_progress"))
+        if "timings" in document or "prompt_progress" in document:
+            self._keep_numbers("", document.get("timings"))
+            self._keep_numbers("prompt_progress_", document.get("prompt_progress"))
         for item in as_list(document.get("choices")) or []:
             choice = as_object(item)
             if choice is not None:
                 self._choice(choice, deltas)
 
     def _choice(self, choice: JsonObject, deltas: list[Delta]) -> None:
-        if self.first_logprobs is None:
+        if self.first_logprobs is None and choice.get("logprobs") is not None:
             self.first_logprobs = first_logprobs_of(choice.get("logprobs"))
         self.finish_reason = as_text(choice.get("finish_reason")) or self.finish_reason
         delta = as_object(choice.get("delta")) or as_object(choice.get("message")) or {}
+        if delta.keys() <= _PLAIN and "text" not in choice:
+            self._content(content_of(delta), Channel.ANSWER, deltas)
+            return
         self._content(reasoning_of(delta), Channel.REASONING, deltas)
         self._content(content_of(delta) + (as_text(choice.get("text")) or ""), Channel.ANSWER, deltas)
         self._content(tool_text_of(delta), Channel.ANSWER, deltas)

@@ -19,6 +19,8 @@ from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.domain.request import Route, TokenCount
 
 FORMAT = 1
+Parameters: TypeAlias = dict[str, int | float | str | bool | list[int] | list[float] | list[str]]
+"""A probe's parameters, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,7 @@ class Step:
     """One probe in the protocol's order, with its parameters as they were decided before the first request."""
 
     probe: str
-    parameters: dict[str, int | float | str | bool | list[int]]
+    parameters: Parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,7 @@ class Protocol:
 
     `context_tokens`: the window to prove, None = all the server says it has. `budget_ns`, `budget_tokens`: None = no
     limit. `request_timeout_s`: after this long a request counts as hung. `not_run` names probes left out on purpose,
-    with the reason.
+    with the reason. `choices` are the user's own words about load, where there were any.
     """
 
     seed: int
@@ -49,6 +51,7 @@ class Protocol:
     budget_tokens: int | None
     steps: tuple[Step, ...]
     not_run: dict[str, str] = field(default_factory=dict[str, str])
+    choices: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +93,8 @@ class RequestBody:
     `prompt_sha256` is over the body's prompt; `nonce` makes its prompt rebuildable from the seed. `exact_output`: the
     engine was told, in its own dialect, to produce exactly `max_tokens`, so a natural stop is none. `planned_ns`: when
     a load's schedule wanted it sent; what lies between that and `timeline.submitted_ns` is the client's own delay.
-    `cancel`: how and when it was to be cancelled, where it was."""
+    `cancel`: how and when it was to be cancelled, where it was; `left_ns`: when we then left, or asked the engine to
+    abort it."""
 
     kind: Literal["request"] = "request"
     probe: str
@@ -103,6 +107,7 @@ class RequestBody:
     after: EngineSample | None = None
     planned_ns: int | None = None
     cancel: str | None = None
+    left_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ Journal.create(dir, header) ─▶ start_session ─▶ append … append ─▶
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -80,18 +81,28 @@ class Journal:
     def append(self, key: str, body: Body) -> Record:
         """Adds one record; it is on disk (fsync) when this returns. A key that stands already is our bug:
         ValueError."""
+        return self.append_all([(key, body)])[0]
+
+    def append_all(self, entries: Sequence[tuple[str, Body]]) -> list[Record]:
+        """Adds several records, in order, with one sync for all: under a load they come faster than a disk syncs.
+        Either all are on disk when this returns, or the file is as it was before."""
         if self._fd is None or self._sealed:
-            raise RuntimeError(f"'{key}' appended to a journal that is {'sealed' if self._sealed else 'closed'}")
-        if key in self._bodies:
-            raise ValueError(f"the journal already has a record under '{key}'")
-        line = make_line(len(self._records), key, self._last, body)
-        record = decode(Record, line[:-1], where=f"the new record '{key}'")
-        self._write(self._fd, line)
-        self._records.append(record)
-        self._bodies[key] = record.body
-        self._last = link(line[:-1])
-        self._length_bytes += len(line)
-        return record
+            state = "sealed" if self._sealed else "closed"
+            raise RuntimeError(f"'{entries[0][0]}' appended to a journal that is {state}")
+        last, lines, added = self._last, bytearray(), list[Record]()
+        for key, body in entries:
+            if key in self._bodies or any(record.key == key for record in added):
+                raise ValueError(f"the journal already has a record under '{key}'")
+            line = make_line(len(self._records) + len(added), key, last, body)
+            added.append(decode(Record, line[:-1], where=f"the new record '{key}'"))
+            last = link(line[:-1])
+            lines += line
+        self._write(self._fd, bytes(lines))
+        self._records += added
+        self._bodies.update((record.key, record.body) for record in added)
+        self._last = last
+        self._length_bytes += len(lines)
+        return added
 
     def start_session(self, clock: Clock) -> SessionBody:
         """Records that this process begins to write, with a fresh salt, and returns what was recorded."""

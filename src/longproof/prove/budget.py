@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable
 
 from longproof.asking.context import BudgetSpent
-from longproof.domain.events import RequestTimeline
 from longproof.domain.units import format_ns, format_tokens
 from longproof.errors import BudgetError
-from longproof.evidence.records import Protocol, Record, RequestBody
+from longproof.evidence.records import Protocol, Record, RequestBody, WindowBody
 
 
 class RunBudget:
@@ -26,10 +25,22 @@ class RunBudget:
         self._decode_ns = 0.0
         for record in records:
             if isinstance(record.body, RequestBody):
-                self.finished(record.body.timeline)
+                self.finished(record.body)
+            if isinstance(record.body, WindowBody):
+                self.window_ended(record.body)
 
-    def finished(self, timeline: RequestTimeline) -> None:
-        """Counts a request that is over. Refusals cost time and teach nothing about speed."""
+    def window_ended(self, window: WindowBody) -> None:
+        """Counts a window under load: its requests ran together, so its time is its own and not their sum."""
+        self.spent_ns += window.ended_ns - window.started_ns
+
+    def finished(self, body: RequestBody) -> None:
+        """Counts a request that is over. Refusals cost time and teach nothing about speed; neither does what ran beside
+        other requests, and its time is its window's."""
+        timeline = body.timeline
+        if body.planned_ns is not None:
+            produced = timeline.usage.completion_tokens if timeline.usage is not None else None
+            self.spent_tokens += 0 if timeline.ttft_ns is None else (timeline.prompt_tokens_sent or 0) + (produced or 0)
+            return
         self.spent_ns += timeline.e2e_ns
         prompt = timeline.prompt_tokens_sent or 0
         ttft = timeline.ttft_ns
@@ -47,16 +58,16 @@ class RunBudget:
         answers."""
         return tokens * self._prefill_ns_per_token + requests * self._decode_ns
 
-    def check(self, tokens: int) -> None:
-        """Raises BudgetSpent when a request of that many tokens (prompt + output) would go over. 0 tokens = the two
-        calibration requests, without which no time can be predicted."""
+    def check(self, tokens: int, ns: int = 0) -> None:
+        """Raises BudgetSpent when that many tokens (prompt + output) would go over. 0 tokens = the two calibration
+        requests, without which no time can be predicted. `ns` > 0: they take that long, whatever was seen so far."""
         if tokens == 0:
             return
         if self._most_tokens is not None and self.spent_tokens + tokens > self._most_tokens:
             raise BudgetSpent(
                 f"{format_tokens(self.spent_tokens)} of {format_tokens(self._most_tokens)} tokens are spent"
             )
-        if self._most_ns is not None and self.spent_ns + self.predict_ns(tokens) > self._most_ns:
+        if self._most_ns is not None and self.spent_ns + (ns or self.predict_ns(tokens)) > self._most_ns:
             raise BudgetSpent(f"{format_ns(self.spent_ns)} of {format_ns(self._most_ns)} are spent")
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from longproof.asking.arrivals import Replay
 from longproof.domain.deployment import Deployment
 from longproof.domain.measure import value_or_none
 from longproof.domain.request import Route
 from longproof.domain.units import format_tokens
 from longproof.engines.base import Capabilities
 from longproof.errors import UsageError
-from longproof.evidence.records import Protocol, Step
-from longproof.probe.accounting import CANARY_OUTPUT_TOKENS, CONTROL_TOKENS, EDGE_OUTPUT_TOKENS, edge_positions
-from longproof.prove.options import PROBES, ProveOptions
+from longproof.evidence.records import Parameters, Protocol, Step
+from longproof.probe.accounting import CANARY_OUTPUT_TOKENS
+from longproof.prove.load_steps import LOAD_STEPS, Situation
+from longproof.prove.options import LOAD_PROBES, PROBES, ProveOptions
 
 _SHORTEST_TOKENS = 512
 _ROUND_LENGTHS = ((8_000, 8_192), (32_000, 32_768), (128_000, 131_072), (1_000_000, 1_048_576))
@@ -26,6 +28,8 @@ _STEPS_IN_LARGE_WINDOWS = 8_192
 _LONG_WINDOW_TOKENS = 131_072
 _TIMEOUT_S = 600.0
 _LONG_TIMEOUT_S = 3_600.0
+LEFT_OUT = "left out with --only"
+"""Why a probe is not run, when that was the user's wish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,17 +91,29 @@ def default_lengths(window_tokens: int, output_tokens: int) -> tuple[int, ...]:
     return tuple(sorted(lengths)) or ((longest,) if longest > 0 else ())
 
 
-def plan_protocol(deployment: Deployment, capabilities: Capabilities, options: ProveOptions) -> Protocol:
-    """The whole protocol. UsageError for choices that cannot be meant."""
+def plan_protocol(
+    deployment: Deployment, capabilities: Capabilities, options: ProveOptions, trace: Replay | None = None
+) -> Protocol:
+    """The whole protocol. `trace`: the background load's, read. UsageError for choices that cannot be meant."""
     window = window_of(deployment, options)
     lengths = options.lengths or default_lengths(window.served_tokens, options.output_tokens)
     _check(options, window, lengths)
     chosen = options.only or PROBES
+    situation = Situation(
+        deployment=deployment,
+        capabilities=capabilities,
+        options=options,
+        served_tokens=window.served_tokens,
+        trace=trace,
+    )
+    planned = {probe: LOAD_STEPS[probe](situation) for probe in LOAD_PROBES if probe in chosen}
+    impossible = {probe: step for probe, step in planned.items() if isinstance(step, str)}
     steps = (
         _accounting(window, options),
         _boundary(window, options),
         Step(probe="speed", parameters={"lengths": list(lengths), "repeats": options.repeats}),
         Step(probe="warmth", parameters={"lengths": _warm_lengths(lengths, options), "repeats": options.repeats}),
+        *(step for step in planned.values() if isinstance(step, Step)),
     )
     long = window.tokens > _LONG_WINDOW_TOKENS
     return Protocol(
@@ -110,52 +126,18 @@ def plan_protocol(deployment: Deployment, capabilities: Capabilities, options: P
         budget_ns=options.budget_ns,
         budget_tokens=options.budget_tokens,
         steps=tuple(step for step in steps if step.probe in chosen),
-        not_run={probe: "left out with --only" for probe in PROBES if probe not in chosen},
+        not_run={**impossible, **{probe: LEFT_OUT for probe in PROBES if probe not in chosen}},
+        choices=options.load.words(),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """Requests and tokens (prompt + output) they use."""
-
-    requests: int
-    tokens: int
-
-
-def cost_of(protocol: Protocol) -> Cost:
-    """What the protocol costs when the boundary is where the server says it is (a search for one below that costs
-    more)."""
-    asked = [tokens for step in protocol.steps for tokens in _asked_tokens(step, protocol.output_tokens)]
-    return Cost(requests=len(asked), tokens=sum(asked))
-
-
-def smallest_unit_tokens(protocol: Protocol) -> int:
-    """The cheapest request that any step begins with: a budget below it measures nothing."""
-    return min((tokens for step in protocol.steps for tokens in _asked_tokens(step, protocol.output_tokens)), default=1)
-
-
-def _asked_tokens(step: Step, output: int) -> list[int]:
-    """Tokens of every request that a step sends and that the server is expected to compute."""
-    values = step.parameters
-    lengths, repeats = _ints(values.get("lengths")), _int(values.get("repeats"))
-    if step.probe == "speed":
-        return [length + output for length in (*lengths[:1], *lengths * repeats)]  # the shortest once more, to warm up
-    if step.probe == "warmth":
-        return [length + output for length in lengths] * 3 * repeats
-    if step.probe == "boundary":
-        return [_int(values["top_tokens"])] * (
-            repeats + 1
-        )  # just above, a refusal costs nothing and a clamp is not repeated
-    canaries = [at + CANARY_OUTPUT_TOKENS for at in (_int(values["canary_tokens"]), CONTROL_TOKENS)] * 4
-    limit = values.get("limit_tokens")
-    served = [] if limit is None else [at for at in edge_positions(_int(limit)).values() if at < _int(limit)]
-    return [length + output for length in lengths] + canaries + [at + EDGE_OUTPUT_TOKENS for at in served]
 
 
 def _accounting(window: Window, options: ProveOptions) -> Step:
     room = window.served_tokens - max(CANARY_OUTPUT_TOKENS, options.output_tokens)
     lengths = sorted({length for length in (*_COUNT_CHECK_TOKENS, room // 2) if 0 < length <= room})
-    parameters: dict[str, int | float | str | bool | list[int]] = {"lengths": lengths, "canary_tokens": room}
+    parameters: Parameters = {
+        "lengths": lengths,
+        "canary_tokens": room,
+    }
     if window.whole and window.limit_tokens is not None:
         parameters["limit_tokens"] = window.limit_tokens
     return Step(probe="accounting", parameters=parameters)
@@ -164,7 +146,7 @@ def _accounting(window: Window, options: ProveOptions) -> Step:
 def _boundary(window: Window, options: ProveOptions) -> Step:
     exact = window.tokens <= _EXACT_UP_TO_TOKENS
     resolution = options.resolution_tokens or (1 if exact else window.tokens // _STEPS_IN_LARGE_WINDOWS)
-    parameters: dict[str, int | float | str | bool | list[int]] = {
+    parameters: Parameters = {
         "top_tokens": window.tokens,
         "floor_tokens": min(_FLOOR_TOKENS, window.tokens),
         "resolution_tokens": resolution,
@@ -214,11 +196,3 @@ def _check(options: ProveOptions, window: Window, lengths: tuple[int, ...]) -> N
             f" {options.output_tokens} are kept for the answer",
             advice=f"use lengths up to {format_tokens(longest)}",
         )
-
-
-def _int(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _ints(value: object) -> list[int]:
-    return [item for item in value if isinstance(item, int)] if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType] - narrowed item by item

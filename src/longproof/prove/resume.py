@@ -11,6 +11,7 @@ from longproof.evidence.fingerprint import differences
 from longproof.evidence.reading import holds_run, read
 from longproof.evidence.records import Header, Protocol
 from longproof.prove.options import PROBES, ProveOptions
+from longproof.prove.protocol import LEFT_OUT
 
 _NUMBERED = re.compile(r"-(\d{3,})$")
 
@@ -78,7 +79,8 @@ def require_same_question(directory: Path, label: str, options: ProveOptions) ->
         "repeats": (protocol.repeats, options.repeats),
         "output tokens": (protocol.output_tokens, options.output_tokens),
         "budget": ((protocol.budget_ns, protocol.budget_tokens), (options.budget_ns, options.budget_tokens)),
-        "probes": ({step.probe for step in protocol.steps}, set(options.only or PROBES)),
+        "probes": (_wanted(protocol), set(options.only or PROBES)),
+        "load": (protocol.choices, options.load.words()),
     }
     if options.timeout_s is not None:
         chosen["timeout"] = (protocol.request_timeout_s, options.timeout_s)
@@ -93,3 +95,9 @@ def require_same_question(directory: Path, label: str, options: ProveOptions) ->
             f"{directory} holds a finished run with other options ({', '.join(changed)})",
             advice="prove again into a new directory with --out",
         )
+
+
+def _wanted(protocol: Protocol) -> set[str]:
+    """The probes that were wanted: those that ran, and those that the server made impossible."""
+    impossible = {probe for probe, reason in protocol.not_run.items() if reason != LEFT_OUT}
+    return {step.probe for step in protocol.steps} | impossible

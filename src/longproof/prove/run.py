@@ -8,11 +8,12 @@ with the same directory, it goes on where it stopped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol as Port
 
 import longproof
+from longproof.asking.arrivals import Replay, replay
 from longproof.asking.context import BudgetSpent, ProbeContext, Progress
 from longproof.asking.prompts import PromptBuilder
 from longproof.asking.recovery import EngineGone, check_alive
@@ -24,25 +25,30 @@ from longproof.errors import EngineMisbehaved
 from longproof.evidence.disk import not_writable
 from longproof.evidence.fingerprint import fingerprint
 from longproof.evidence.reading import holds_run
-from longproof.evidence.records import FORMAT, Header, RequestBody, Step
+from longproof.evidence.records import FORMAT, Header, NoteBody, RequestBody, Step, WindowBody
 from longproof.evidence.store import Journal
+from longproof.plan.traces import read_trace
 from longproof.prove.budget import RunBudget, require_useful
+from longproof.prove.cost import Cost, duration_ns, fit, smallest_unit_tokens, step_cost
 from longproof.prove.options import ProveOptions
-from longproof.prove.protocol import Cost, cost_of, plan_protocol, smallest_unit_tokens
+from longproof.prove.protocol import plan_protocol
 from longproof.prove.resume import require_same
 from longproof.prove.steps import run_step
 from longproof.prove.target import Target
 
 _CALIBRATION_TOKENS = 384
+_MOST_TRACE_NS = 600_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a run will cost at most, told before it starts. Time is extrapolated from one short request: longer prompts
-    are slower per token, so it is a lower bound for long windows."""
+    """What a run will cost, told before it starts. Time is extrapolated from one short request: longer prompts are
+    slower per token, so it is a lower bound for long windows. `dropped`: steps that the budget does not hold, and
+    why."""
 
     cost: Cost
     ns: float
+    dropped: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +81,11 @@ async def prove(
         directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - once, before anything runs beside it
     except OSError as problem:
         raise not_writable(directory, problem) from problem
+    trace = _trace(options)
     engine = await target.open(directory / "engine.log")
     try:
         deployment = await engine.introspect()
-        protocol = plan_protocol(deployment, engine.capabilities, options)
+        protocol = plan_protocol(deployment, engine.capabilities, options, trace)
         header = Header(
             format=FORMAT,
             longproof_version=longproof.__version__,
@@ -95,6 +102,14 @@ async def prove(
     finally:
         await engine.aclose()
     return ProveResult(directory=directory, complete=stopped_by is None, stopped_by=stopped_by)
+
+
+def _trace(options: ProveOptions) -> Replay | None:
+    """The trace that the background load follows, for as long as a window may last."""
+    path = options.load.trace
+    if path is None:
+        return None
+    return replay(read_trace(Path(path)), source=f"trace {Path(path).name}", for_ns=_MOST_TRACE_NS)
 
 
 def _journal(directory: Path, header: Header) -> Journal:
@@ -122,10 +137,11 @@ async def _run(engine: Engine, journal: Journal, clock: Clock, watcher: Watcher)
         prompts=PromptBuilder(engine, route=protocol.route, seed=protocol.seed, salt=session.salt),
         budget=budget,
         progress=_Counted(watcher, budget),
+        clock=clock,
     )
     try:
-        await _calibrate(ctx, budget, watcher)
-        for step in protocol.steps:
+        await _calibrate(ctx, budget)
+        for step in _affordable(ctx, budget, watcher):
             await _within_budget(ctx, step)
     except (EngineGone, EngineMisbehaved) as reason:  # the latter: it could not even be asked to count any more
         ctx.note(f"run/engine_gone/{len(journal.records)}", probe="run", what="engine_gone", reason=str(reason))
@@ -141,7 +157,32 @@ async def _within_budget(ctx: ProbeContext, step: Step) -> None:
         ctx.note(f"run/budget/{step.probe}", probe=step.probe, what="budget_spent", reason=str(reason))
 
 
-async def _calibrate(ctx: ProbeContext, budget: RunBudget, watcher: Watcher) -> None:
+def _affordable(ctx: ProbeContext, budget: RunBudget, watcher: Watcher) -> tuple[Step, ...]:
+    """The steps that the budget holds as a whole, decided once: a resumed run keeps to what the first session said."""
+    protocol, journal = ctx.protocol, ctx.journal
+    decided = journal.get("run/fit")
+    if decided is None:
+        found = fit(
+            protocol,
+            tokens_left=None if protocol.budget_tokens is None else protocol.budget_tokens - budget.spent_tokens,
+            ns_left=None if protocol.budget_ns is None else float(protocol.budget_ns - budget.spent_ns),
+            predict=budget.predict_ns,
+        )
+        for probe, reason in found.dropped.items():
+            ctx.note(f"run/dropped/{probe}", probe=probe, what="dropped", reason=reason)
+        ctx.note("run/fit", probe="run", what="fit", kept=",".join(step.probe for step in found.kept))
+    dropped = {
+        record.body.probe: str(record.body.detail["reason"])
+        for record in journal.records
+        if isinstance(record.body, NoteBody) and record.body.what == "dropped"
+    }
+    steps = tuple(step for step in protocol.steps if step.probe not in dropped)
+    cost = sum((step_cost(step, protocol.output_tokens) for step in steps), Cost(requests=0, tokens=0))
+    watcher.estimated(Estimate(cost=cost, ns=duration_ns(cost, budget.predict_ns), dropped=dropped))
+    return steps
+
+
+async def _calibrate(ctx: ProbeContext, budget: RunBudget) -> None:
     """Two short requests, so that the estimate speaks of this server. They warm the engine up and enter no
     statistic."""
     smallest = smallest_unit_tokens(ctx.protocol)
@@ -170,8 +211,6 @@ async def _calibrate(ctx: ProbeContext, budget: RunBudget, watcher: Watcher) -> 
     refused = ctx.engine.capabilities.fields_refused
     if refused:
         ctx.note("run/fields_refused", probe="run", what="fields_refused", fields=described(refused))
-    cost = cost_of(ctx.protocol)
-    watcher.estimated(Estimate(cost=cost, ns=budget.predict_ns(cost.tokens, cost.requests)))
     require_useful(ctx.protocol, smallest, budget.predict_ns(smallest))
 
 
@@ -203,5 +242,9 @@ class _Counted:
         self._watcher.step(probe, what)
 
     def finished(self, key: str, body: RequestBody) -> None:
-        self._budget.finished(body.timeline)
+        self._budget.finished(body)
         self._watcher.finished(key, body)
+
+    def window_ended(self, key: str, body: WindowBody) -> None:
+        self._budget.window_ended(body)
+        self._watcher.window_ended(key, body)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
 
 from longproof.asking.context import ProbeContext
 from longproof.evidence.records import Step
-from longproof.probe import accounting, boundary, speed, warmth
-
-_Values: TypeAlias = dict[str, int | float | str | bool | list[int]]
+from longproof.probe import accounting, boundary, busy, conversation, reclaim, speed, sustained, sweep, warmth
+from longproof.prove.parameters import Values, int_of, int_or_none, ints_of, plan_of
 
 
 async def run_step(ctx: ProbeContext, step: Step) -> None:
@@ -17,56 +15,63 @@ async def run_step(ctx: ProbeContext, step: Step) -> None:
     await _RUNNERS[step.probe](ctx, step.parameters)
 
 
-async def _accounting(ctx: ProbeContext, values: _Values) -> None:
+async def _accounting(ctx: ProbeContext, values: Values) -> None:
     plan = accounting.AccountingPlan(
-        lengths=_ints(values, "lengths"),
-        canary_tokens=_int(values, "canary_tokens"),
-        limit_tokens=_int_or_none(values, "limit_tokens"),
+        lengths=ints_of(values, "lengths"),
+        canary_tokens=int_of(values, "canary_tokens"),
+        limit_tokens=int_or_none(values, "limit_tokens"),
     )
     await accounting.run(ctx, plan)
 
 
-async def _boundary(ctx: ProbeContext, values: _Values) -> None:
+async def _boundary(ctx: ProbeContext, values: Values) -> None:
     plan = boundary.BoundaryPlan(
-        top_tokens=_int(values, "top_tokens"),
-        limit_tokens=_int_or_none(values, "limit_tokens"),
-        hint_tokens=_int_or_none(values, "hint_tokens"),
-        floor_tokens=_int(values, "floor_tokens"),
-        resolution_tokens=_int(values, "resolution_tokens"),
-        repeats=_int(values, "repeats"),
+        top_tokens=int_of(values, "top_tokens"),
+        limit_tokens=int_or_none(values, "limit_tokens"),
+        hint_tokens=int_or_none(values, "hint_tokens"),
+        floor_tokens=int_of(values, "floor_tokens"),
+        resolution_tokens=int_of(values, "resolution_tokens"),
+        repeats=int_of(values, "repeats"),
     )
     await boundary.run(ctx, plan)
 
 
-async def _speed(ctx: ProbeContext, values: _Values) -> None:
-    await speed.run(ctx, _ints(values, "lengths"), _int(values, "repeats"))
+async def _speed(ctx: ProbeContext, values: Values) -> None:
+    await speed.run(ctx, ints_of(values, "lengths"), int_of(values, "repeats"))
 
 
-async def _warmth(ctx: ProbeContext, values: _Values) -> None:
-    await warmth.run(ctx, _ints(values, "lengths"), _int(values, "repeats"))
+async def _warmth(ctx: ProbeContext, values: Values) -> None:
+    await warmth.run(ctx, ints_of(values, "lengths"), int_of(values, "repeats"))
 
 
-def _int(values: _Values, name: str) -> int:
-    value = values[name]
-    if not isinstance(value, int):
-        raise TypeError(f"parameter {name} is {value!r}, not a number")
-    return value
+async def _busy(ctx: ProbeContext, values: Values) -> None:
+    await busy.run(ctx, plan_of(busy.BusyPlan, values))
 
 
-def _int_or_none(values: _Values, name: str) -> int | None:
-    return _int(values, name) if name in values else None
+async def _reclaim(ctx: ProbeContext, values: Values) -> None:
+    await reclaim.run(ctx, plan_of(reclaim.ReclaimPlan, values))
 
 
-def _ints(values: _Values, name: str) -> tuple[int, ...]:
-    value = values[name]
-    if not isinstance(value, list):
-        raise TypeError(f"parameter {name} is {value!r}, not a list")
-    return tuple(value)
+async def _conversation(ctx: ProbeContext, values: Values) -> None:
+    await conversation.run(ctx, plan_of(conversation.ConversationPlan, values))
 
 
-_RUNNERS: dict[str, Callable[[ProbeContext, _Values], Awaitable[None]]] = {
+async def _sweep(ctx: ProbeContext, values: Values) -> None:
+    await sweep.run(ctx, plan_of(sweep.SweepPlan, values))
+
+
+async def _sustained(ctx: ProbeContext, values: Values) -> None:
+    await sustained.run(ctx, plan_of(sustained.SustainedPlan, values))
+
+
+_RUNNERS: dict[str, Callable[[ProbeContext, Values], Awaitable[None]]] = {
     "accounting": _accounting,
     "boundary": _boundary,
     "speed": _speed,
     "warmth": _warmth,
+    "busy": _busy,
+    "reclaim": _reclaim,
+    "conversation": _conversation,
+    "sweep": _sweep,
+    "sustained": _sustained,
 }

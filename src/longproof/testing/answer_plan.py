@@ -6,13 +6,14 @@ from __future__ import annotations
 import codecs
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from longproof.testing.ask import Ask
 from longproof.testing.behaviour import Behaviour
 from longproof.testing.dialects import Json
 from longproof.testing.fake_model import Speech, speak
 from longproof.testing.fake_tokenizer import tokenizer
+from longproof.testing.lie import Lie, find
 from longproof.testing.lies import (
     BigChunks,
     ClampOutput,
@@ -23,13 +24,11 @@ from longproof.testing.lies import (
     FalseCached,
     FinishWith,
     HideCached,
-    Lie,
     NoUsage,
     ReasoningFirst,
     SplitUtf8,
     TruncateInput,
     WrongUsage,
-    find,
 )
 from longproof.testing.window import AS_IT_LIKES_TOKENS
 from longproof.testing.wire_shapes import Piece, usage_object
@@ -85,6 +84,21 @@ def plan_answer(ask: Ask, read: array[int], allowance: int, lies: tuple[Lie, ...
     if fault is not None:
         tokens = tokens[: fault.after_tokens or 0]
     return AnswerPlan(speech=speech, tokens=tokens, finish=finish, fault=fault)
+
+
+def told_of(plan: AnswerPlan, read: array[int], *, after_tokens: int = 0) -> AnswerPlan:
+    """The plan with what the model would say of another prompt in place of its own words from a token on; its length
+    and its end stay."""
+    count = len(plan.tokens)
+    other = speak(read, max_tokens=count, ignore_end=True)
+    tokens = plan.tokens[:after_tokens] + other.tokens[after_tokens:]
+    return replace(plan, speech=Speech(tokens=tokens, ended=plan.speech.ended, digest=other.digest), tokens=tokens)
+
+
+def damaged(read: array[int]) -> array[int]:
+    """A prompt as a damaged cache has it: its first token comes twice, and every digit in it is another one."""
+    text = tokenizer().decode(read).translate(str.maketrans("0123456789", "5678901234"))
+    return read[:1] + array("I", tokenizer().encode(text))
 
 
 def pieces(plan: AnswerPlan, ask: Ask, lies: tuple[Lie, ...]) -> Iterator[tuple[Piece, int]]:

@@ -14,12 +14,13 @@ from longproof.testing.fake_tokenizer import BOS, render_chat, tokenizer
 
 
 class Refusal(Exception):  # noqa: N818 - not an error of ours: it becomes the HTTP answer
-    """The engine refuses a request: status and body."""
+    """The engine refuses a request: status, body, and when to come again where it says so."""
 
-    def __init__(self, status: int, body: Json) -> None:
+    def __init__(self, status: int, body: Json, *, retry_after_s: int | None = None) -> None:
         super().__init__(f"{status} {body}")
         self.status = status
         self.body = body
+        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

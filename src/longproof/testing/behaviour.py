@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from longproof.errors import UsageError
 from longproof.testing.dialects import LLAMACPP, Dialect
 from longproof.testing.fake_pool import OverCapacity
-from longproof.testing.lies import LIES, Lie
+from longproof.testing.lie import Lie
+from longproof.testing.lies import LIES
+from longproof.testing.lies_of_load import LIES_OF_SCHEDULING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,17 @@ class Behaviour:
     remembered (0 = no prefix cache). `api_key` is asked for when set. `checks_model`: an unknown model name is
     refused (None = as the dialect does). `adds_bos`: a BOS token is put before text prompts and chats.
     `reports_cached`: usage tells them.
+
+    `compute` "apart": every request has a timetable of its own, as if it ran alone. "shared": all run in common steps
+    (`step_loop`): up to `step_tokens` of prompts and one token of every answer a step, which takes `step_s` + prompt
+    tokens / `prefill_tokens_per_s` + `token_s` x (1 + `batch_share` for every further answer); blocks then grow with a
+    request where the dialect has it so (`grows` overrules it), `watermark` of them stay free on admission, and gauges
+    are one step old. `jitter` is the sigma of a lognormal factor (mean 1) on every time, drawn from `seed`.
+
+    `queue_limit` requests at most are in the engine: a further one gets 503, with Retry-After where `retry_after_s`
+    is set. `speculation` tokens are drafted a step, each accepted with probability `acceptance` after the one before.
+    `dev_mode`: vLLM's /abort_requests is there. `kv_connector`: it takes and gives KV as vLLM's NixlConnector does,
+    `kv_token_bytes` a token at `transfer_bytes_per_s`. A start takes `start_s` before it listens.
     """
 
     dialect: Dialect = LLAMACPP
@@ -39,7 +52,34 @@ class Behaviour:
     checks_model: bool | None = None
     adds_bos: bool = False
     reports_cached: bool = True
+    compute: Literal["apart", "shared"] = "apart"
+    step_tokens: int = 2048
+    step_s: float = 0.0
+    batch_share: float = 0.02
+    grows: bool | None = None
+    watermark: float = 0.0
+    jitter: float = 0.0
+    seed: int = 0
+    queue_limit: int | None = None
+    retry_after_s: int | None = 1
+    speculation: int = 0
+    acceptance: float = 0.7
+    dev_mode: bool = False
+    kv_connector: bool = False
+    kv_token_bytes: int = 23_040
+    transfer_bytes_per_s: float = 1e9
+    start_s: float = 0.0
     lies: tuple[Lie, ...] = ()
+
+    @property
+    def in_steps(self) -> bool:
+        """Whether requests share steps: asked for, or needed by a lie about scheduling."""
+        return self.compute == "shared" or any(isinstance(lie, LIES_OF_SCHEDULING) for lie in self.lies)
+
+    @property
+    def blocks_grow(self) -> bool:
+        """Whether a request's blocks grow with it."""
+        return self.dialect.grows if self.grows is None else self.grows
 
     @property
     def pool_tokens(self) -> int:

@@ -20,7 +20,8 @@ class Dialect:
     `usage_with_finish`: completions carry usage in the finishing chunk whether asked or not. `clamps`: prompt +
     max_tokens beyond the window is cut to what fits (else refused). `takes_ids`: /v1/completions takes token ids.
     `obeys_ignore_eos`: ignore_eos and min_tokens work. `legacy_logprobs`: completions report logprobs in OpenAI's old
-    four-list form. `cache_block_tokens`: granularity of the cache.
+    four-list form. `cache_block_tokens`: granularity of the cache and of the KV pool. `grows`: a request's blocks grow
+    with it, and it is preempted when there are none (else it takes prompt + allowance at once).
     """
 
     name: str
@@ -37,6 +38,7 @@ class Dialect:
     legacy_logprobs: bool
     checks_model: bool
     cache_block_tokens: int
+    grows: bool
     id_prefix: tuple[str, str]
 
     def error(
@@ -65,6 +67,7 @@ LLAMACPP = Dialect(
     legacy_logprobs=False,
     checks_model=False,
     cache_block_tokens=1,
+    grows=False,
     id_prefix=("chatcmpl-", "chatcmpl-"),
 )
 VLLM = Dialect(
@@ -82,6 +85,7 @@ VLLM = Dialect(
     legacy_logprobs=True,
     checks_model=True,
     cache_block_tokens=16,
+    grows=True,
     id_prefix=("chatcmpl-", "cmpl-"),
 )
 OPENAI = Dialect(
@@ -99,6 +103,7 @@ OPENAI = Dialect(
     legacy_logprobs=True,
     checks_model=True,
     cache_block_tokens=1,
+    grows=False,
     id_prefix=("chatcmpl-", "cmpl-"),
 )
 DIALECTS = {dialect.name: dialect for dialect in (LLAMACPP, VLLM, OPENAI)}

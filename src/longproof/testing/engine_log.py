@@ -20,6 +20,8 @@ class Ending(StrEnum):
     CUT = "cut"
     CRASHED = "crashed"
     DISCONNECTED = "disconnected"
+    ABORTED = "aborted"
+    """By order of somebody else: /abort_requests."""
     STOPPED = "stopped"
     """The engine was shut down while the request was open."""
 
@@ -31,7 +33,8 @@ class Served:
     `prompt_tokens` is what was sent, template included; `read_tokens` what the model really read; `cached_tokens`
     what really came from the cache. `output_tokens` were really sent. `claimed_usage` is the usage object of the
     answer, None where it had none. `options` is the request's body without its prompt; `lies` the names of the lies
-    in force.
+    in force. `transferred_tokens` came from another engine's KV. `preemptions`: how often it lost its blocks, and the
+    `recomputed_tokens` of that.
     """
 
     index: int
@@ -43,6 +46,9 @@ class Served:
     prompt_tokens: int | None = None
     read_ids: array[int] = field(default_factory=lambda: array("I"))
     cached_tokens: int = 0
+    transferred_tokens: int = 0
+    preemptions: int = 0
+    recomputed_tokens: int = 0
     output_tokens: int = 0
     text: str = ""
     claimed_usage: dict[str, Any] | None = None

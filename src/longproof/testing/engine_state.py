@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+import random
+import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from longproof.clock import Clock, SystemClock
 from longproof.testing.behaviour import Behaviour
+from longproof.testing.counters import Counters
 from longproof.testing.engine_log import EngineLog
 from longproof.testing.fake_cache import PromptCache
 from longproof.testing.fake_pool import Pool
-from longproof.testing.lies import Lie
+from longproof.testing.lie import Lie, find
+from longproof.testing.lies_of_load import Degrade, LeakMemory, StaleGauges
+from longproof.testing.open_requests import OpenRequests
+from longproof.testing.scheduler import Scheduler
+from longproof.testing.side_channel import SideChannel
+from longproof.testing.slowness import Slowness
+from longproof.testing.step_loop import StepLoop
 
-
-@dataclass(slots=True, kw_only=True)
-class Counters:
-    """What /metrics is made of. Times in seconds, because that is what the metrics show."""
-
-    processed_tokens: int = 0
-    cached_tokens: int = 0
-    prefill_s: float = 0.0
-    output_tokens: int = 0
-    decode_s: float = 0.0
-    longest_tokens: int = 0
-    finished: dict[str, int] = field(default_factory=dict[str, int])
-    ttft_s: list[float] = field(default_factory=list[float])
-    e2e_s: list[float] = field(default_factory=list[float])
+_RSS_BYTES = 1 << 30
 
 
 class LieSchedule:
@@ -50,25 +45,78 @@ class LieSchedule:
 class EngineState:
     """One life of the engine. `go_down` drops every connection and the listening socket, as a crash does."""
 
-    def __init__(self, behaviour: Behaviour, log: EngineLog, go_down: Callable[[], None]) -> None:
+    def __init__(
+        self, behaviour: Behaviour, log: EngineLog, go_down: Callable[[], None], side_channel: SideChannel | None = None
+    ) -> None:
         self.behaviour = behaviour
         self.log = log
         self.clock: Clock = SystemClock()
         self.go_down = go_down
+        self.engine_id = str(uuid.uuid4())
+        self.side_channel = SideChannel() if side_channel is None else side_channel
         self.schedule = LieSchedule()
         self.counters = Counters()
-        self.pool = Pool(
+        self.open = OpenRequests()
+        self.rng = random.Random(behaviour.seed)
+        self.slowness = Slowness(self.rng, self.clock.now_ns())
+        self.scheduler = Scheduler(behaviour, self.accepted) if behaviour.in_steps else None
+        self.steps = None if self.scheduler is None else StepLoop(self.scheduler, self.clock, self.stretch)
+        self.pool = self.scheduler or Pool(
             slots=behaviour.slots,
             capacity_tokens=behaviour.pool_tokens,
             over_capacity=behaviour.over_capacity,
+            block_tokens=behaviour.dialect.cache_block_tokens,
         )
         self.cache = PromptCache(
             entries=behaviour.cache_entries,
             capacity_tokens=behaviour.pool_tokens,
             block_tokens=behaviour.dialect.cache_block_tokens,
         )
+        self._frozen_usage: float | None = None
 
     def behave(self, behaviour: Behaviour) -> None:
         """Other lies and speeds from the next request on; what is running goes on as it began."""
         self.behaviour = behaviour
         self.schedule = LieSchedule()
+        if self.scheduler is not None:
+            self.scheduler.behave(behaviour)
+
+    def stretch(self) -> float:
+        """How many times longer than it should what begins now takes."""
+        now_ns = self.clock.now_ns()
+        self.slowness.queue(self.pool.waiting, self.behaviour, now_ns)
+        return self.slowness.factor(self.behaviour, now_ns)
+
+    def accepted(self) -> int:
+        """Tokens that speculation gives with the next token of an answer."""
+        drafted, good = self.behaviour.speculation, 0
+        while good < drafted and self.rng.random() < self.behaviour.acceptance:
+            good += 1
+        if drafted:
+            self.counters.drafts += 1
+            self.counters.draft_tokens += drafted
+            self.counters.accepted_tokens += good
+        return good
+
+    def arrived(self, lies: tuple[Lie, ...]) -> None:
+        """A request is there, with these lies in force: what grows with requests grows."""
+        self.slowness.request(find(lies, Degrade))
+        leak = find(lies, LeakMemory)
+        self.counters.leaked_bytes += 0 if leak is None else leak.bytes
+
+    @property
+    def preemptions(self) -> int:
+        return 0 if self.scheduler is None else self.scheduler.preemptions
+
+    @property
+    def resident_bytes(self) -> int:
+        """RSS of the process that it claims to be; honest ones breathe by up to 0.5 %."""
+        return _RSS_BYTES + self.rng.randrange(_RSS_BYTES // 200) + self.counters.leaked_bytes
+
+    def kv_usage(self) -> float:
+        """Fraction of the pool in use, as the metrics show it."""
+        usage = self.pool.gauges.used_tokens / self.pool.capacity_tokens
+        if find(self.behaviour.lies, StaleGauges) is None:
+            return usage
+        self._frozen_usage = usage if self._frozen_usage is None else self._frozen_usage
+        return self._frozen_usage

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
 from longproof.testing.dialects import Dialect, Json
-from longproof.testing.lies import CrlfLines, Lie, SplitUtf8, find
+from longproof.testing.lie import Lie, find
+from longproof.testing.lies import CrlfLines, SplitUtf8
 
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _APART_S = 0.01  # long enough that two writes reach a client on the same machine as two reads

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 
 from longproof.clock import NS_PER_S
-from longproof.testing.answer_plan import AnswerPlan, claimed_counts, pieces, usage_of
+from longproof.testing.answer_plan import AnswerPlan, claimed_counts, damaged, pieces, told_of, usage_of
 from longproof.testing.ask import Ask
+from longproof.testing.dialects import Json
 from longproof.testing.engine_log import Ending, Served
 from longproof.testing.engine_state import EngineState
-from longproof.testing.lies import (
-    Crash,
-    CutStream,
-    ErrorInStream,
-    HideCached,
-    IgnoreCold,
-    KeepAlive,
-    Lie,
-    RoleEarly,
-    SlowPrefill,
-    StallStream,
-    find,
-)
-from longproof.testing.presence import Presence
-from longproof.testing.replies import Reply
+from longproof.testing.lie import Lie, find
+from longproof.testing.lies import Crash, CutStream, ErrorInStream, HideCached, KeepAlive, RoleEarly
+from longproof.testing.lies_of_load import SpecDecodeOutputChanges, WarmDamage, WrongWhenBusy
+from longproof.testing.pace import Pace
+from longproof.testing.presence import Aborted, Presence
+from longproof.testing.replies import Fault, Reply
 from longproof.testing.wire_shapes import timings
+
+HandOn = Callable[[], Json | None]
+"""Keeps the KV for another engine, once all is computed; gives what the answer then carries."""
 
 
 class Generation:
-    """One admitted request. Times follow a timetable fixed at admission, so that waits do not add up:
-
-    admitted ──(uncached tokens / rate + delay)──▶ token 1 ──token_s──▶ token 2 ──token_s──▶ …
-    """
+    """One admitted request. `pace` says when its tokens are ready. `claimed_transfer_tokens`: prompt tokens that the
+    answer says another engine computed."""
 
     def __init__(
         self,
@@ -42,67 +36,79 @@ class Generation:
         plan: AnswerPlan,
         reply: Reply,
         lies: tuple[Lie, ...],
+        *,
+        pace: Pace,
+        claimed_transfer_tokens: int = 0,
     ) -> None:
         self._state = state
         self._behaviour = state.behaviour
         self._served = served
         self._client = client
         self._ask = ask
-        self._plan = plan
         self._reply = reply
         self._lies = lies
-        self._started_ns = state.clock.now_ns()
+        self._pace = pace
+        self._claimed_transfer_tokens = claimed_transfer_tokens
+        self._started_ns = served.admitted_ns or state.clock.now_ns()
+        self._last_ns = self._started_ns
+        self._plan = self._really(plan)
 
-    async def run(self) -> Ending:
+    async def run(self, hand_on: HandOn) -> Ending:
         """Generates and ends the reply, in order or not. Raises ClientLeft."""
-        served, cache = self._served, self._state.cache
-        if not self._ask.cold or find(self._lies, IgnoreCold) is not None:
-            served.cached_tokens = cache.cached_tokens(served.read_ids, salt=self._ask.salt)
-        first_ns = self._started_ns + round(self._prefill_s() * NS_PER_S)
-        await self._prefill(first_ns)
-        cache.keep(served.read_ids, salt=self._ask.salt)
-        self._count_prefill(first_ns)
         try:
-            await self._tokens(first_ns)
-        finally:
-            self._state.counters.output_tokens += served.output_tokens
-            self._state.counters.decode_s += (self._state.clock.now_ns() - first_ns) / NS_PER_S
-        cache.keep(served.read_ids + array("I", self._plan.tokens), salt=self._ask.salt)
-        ending = await self._end(first_ns)
-        self._count_end()
-        return ending
+            await self._prefill()
+            self._count_prefill()
+            try:
+                await self._tokens()
+            finally:
+                self._count_tokens()
+        except Aborted:
+            await self._finish("abort", None)
+            return Ending.ABORTED
+        self._keep(self._served.read_ids + array("I", self._plan.tokens))
+        return await self._end(hand_on)
 
-    def _prefill_s(self) -> float:
-        slow = find(self._lies, SlowPrefill)
-        uncached = self._served.read_tokens - self._served.cached_tokens
-        return uncached / self._behaviour.prefill_tokens_per_s + (0.0 if slow is None else slow.delay_s)
+    def _really(self, plan: AnswerPlan) -> AnswerPlan:
+        """The plan, but for the lies that change what is said."""
+        read, lies = self._served.read_ids, self._lies
+        warm, busy, speculates = find(lies, WarmDamage), find(lies, WrongWhenBusy), find(lies, SpecDecodeOutputChanges)
+        if warm is not None and self._served.cached_tokens >= warm.cached_tokens:
+            plan = told_of(plan, damaged(read))
+        if speculates is not None and self._behaviour.speculation:
+            plan = told_of(plan, damaged(read), after_tokens=speculates.after_tokens)
+        other = self._state.open.beside(self._served) if busy is not None else None
+        return plan if other is None else told_of(plan, other.read_ids)
 
-    async def _prefill(self, first_ns: int) -> None:
+    async def _prefill(self) -> None:
         early, alive = find(self._lies, RoleEarly), find(self._lies, KeepAlive)
         if early is not None:
             await self._reply.early_role(early.content)
-        while alive is not None and self._state.clock.now_ns() < first_ns:
-            await self._reply.comment()
-            await self._client.sleep_until(min(self._state.clock.now_ns() + round(alive.every_s * NS_PER_S), first_ns))
-        await self._client.sleep_until(first_ns)
+        if alive is not None:
+            ready = False
+            while not ready:
+                await self._reply.comment()
+                ready = await self._pace.first(alive.every_s)
+        await self._pace.first()
+        self._keep(self._served.read_ids)
         if self._plan.tokens or self._plan.fault is None:
             self._reply.role()
 
-    async def _tokens(self, first_ns: int) -> None:
-        served, plan = self._served, self._plan
-        stall, stalled_ns = find(self._lies, StallStream), 0
+    async def _tokens(self) -> None:
+        served, plan, clock = self._served, self._plan, self._state.clock
         for piece, out in pieces(plan, self._ask, self._lies):
-            if stall is not None and out > stall.after_tokens:
-                stalled_ns = round(stall.for_s * NS_PER_S)
-            due_ns = first_ns + stalled_ns + round((out - 1) * self._behaviour.token_s * NS_PER_S)
-            await self._client.sleep_until(due_ns)
-            served.first_token_ns = served.first_token_ns or self._state.clock.now_ns()
+            await self._pace.token(out)
+            now_ns = clock.now_ns()
+            if served.first_token_ns is None:
+                served.first_token_ns = now_ns
+            else:
+                self._state.counters.inter_token.observe((now_ns - self._last_ns) / NS_PER_S)
+            self._last_ns = now_ns
             await self._reply.token(piece, last=out == len(plan.tokens) and plan.fault is None)
             served.output_tokens = out
             served.text += piece.text
         served.output_tokens = len(plan.tokens)
 
-    async def _end(self, first_ns: int) -> Ending:
+    async def _end(self, hand_on: HandOn) -> Ending:
         fault = self._plan.fault
         if isinstance(fault, Crash):
             self._state.go_down()
@@ -111,14 +117,19 @@ class Generation:
             await self._reply.cut(fault)
             return Ending.CUT
         if isinstance(fault, ErrorInStream):
-            await self._reply.error(fault)
+            await self._reply.error(Fault(message=fault.message, form=fault.form, then_done=fault.then_done))
             return Ending.ERROR
-        served, lies = self._served, self._lies
+        await self._finish(self._plan.finish, hand_on())
+        self._count_end()
+        return Ending.COMPLETED
+
+    async def _finish(self, reason: str, handed_on: Json | None) -> None:
+        served, lies, first_ns = self._served, self._lies, self._pace.first_ns
         claimed = claimed_counts(
             self._ask,
             read=served.read_tokens,
-            cached=served.cached_tokens,
-            produced=len(self._plan.tokens),
+            cached=self._claimed_transfer_tokens or served.cached_tokens,
+            produced=served.output_tokens if reason == "abort" else len(self._plan.tokens),
             lies=lies,
         )
         usage = usage_of(claimed, self._ask, self._behaviour, lies)
@@ -132,20 +143,31 @@ class Generation:
                 predicted_s=(self._state.clock.now_ns() - first_ns) / NS_PER_S,
             )
         self._client.stop()  # the answer is complete: what follows is the ordinary end
-        served.claimed_usage = await self._reply.end(self._plan.finish, usage, own_account)
-        return Ending.COMPLETED
+        served.claimed_usage = await self._reply.end(reason, usage, own_account, handed_on)
 
-    def _count_prefill(self, first_ns: int) -> None:
+    def _keep(self, ids: array[int]) -> None:
+        self._state.cache.keep(ids, salt=self._ask.salt)
+
+    def _count_prefill(self) -> None:
         served, counters = self._served, self._state.counters
         hide = find(self._lies, HideCached)
         shown = 0 if hide is not None and hide.in_metrics else served.cached_tokens
-        counters.processed_tokens += served.read_tokens - shown
+        prefill_s = (self._pace.first_ns - self._started_ns) / NS_PER_S
+        counters.processed_tokens += served.read_tokens - shown - served.transferred_tokens
         counters.cached_tokens += shown
-        counters.prefill_s += (first_ns - self._started_ns) / NS_PER_S
-        counters.ttft_s.append((self._state.clock.now_ns() - served.received_ns) / NS_PER_S)
+        counters.external_tokens += served.transferred_tokens
+        counters.prefill_s += prefill_s
+        counters.prefill.observe(prefill_s)
+        counters.ttft.observe((self._state.clock.now_ns() - served.received_ns) / NS_PER_S)
+
+    def _count_tokens(self) -> None:
+        decode_s = (self._state.clock.now_ns() - self._pace.first_ns) / NS_PER_S
+        self._state.counters.output_tokens += self._served.output_tokens
+        self._state.counters.decode_s += decode_s
 
     def _count_end(self) -> None:
-        counters, served = self._state.counters, self._served
+        counters, served, now_ns = self._state.counters, self._served, self._state.clock.now_ns()
         counters.longest_tokens = max(counters.longest_tokens, served.read_tokens + len(self._plan.tokens))
-        counters.finished[self._plan.finish] = counters.finished.get(self._plan.finish, 0) + 1
-        counters.e2e_s.append((self._state.clock.now_ns() - served.received_ns) / NS_PER_S)
+        counters.finish(self._plan.finish)
+        counters.decode.observe((now_ns - self._pace.first_ns) / NS_PER_S)
+        counters.e2e.observe((now_ns - served.received_ns) / NS_PER_S)

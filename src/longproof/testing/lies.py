@@ -33,34 +33,43 @@ first) and `times` (then only that many).
 | big_chunks        | sends `tokens` tokens per chunk: chunks are not tokens                                  |
 | ignore_disconnect | goes on computing, and holds its slot, when the client has left                         |
 | claim_window      | reports a window of `tokens` that it does not have                                      |
+
+Those that show only under load, over time, after a restart or between two engines (`lies_of_load`):
+
+| lie of load                | what the server does                                                           |
+|----------------------------|--------------------------------------------------------------------------------|
+| leak_kv                    | keeps `blocks` of the KV pool for ever, `on` each cancel, finish or both       |
+| slow_cancel                | gives back what a cancelled request held `for_s` later                         |
+| lost_abort_counter         | counts cancelled requests nowhere                                              |
+| stale_gauges               | shows a frozen KV usage                                                        |
+| starve_short               | lets nobody else progress while a prompt `above_tokens` is prefilled           |
+| starve_long                | lets a prompt `above_tokens` wait for as long as there are others              |
+| admit_then_hang            | sends the role chunk, counts it as running, never sends a token                |
+| degrade                    | gets slower with every request, or all at once `after_s`                       |
+| leak_memory                | grows by `bytes` with every request                                            |
+| slow_recovery              | stays slow for `for_s` after an overload                                       |
+| thrash                     | takes a request's blocks away every `every_tokens`, and computes it again      |
+| no_retry_after             | refuses above `limit` requests with 503 and no Retry-After                     |
+| busy_in_stream             | refuses above `limit` requests inside a 200 stream                             |
+| restart_changes            | is another engine after a restart: window, KV pool, cache, speed               |
+| pd_bootstrap_fail          | (decode side) cannot reach the prefill side's KV, and says so `after_s`        |
+| pd_transfer_slow           | (decode side) loads the KV `factor` times slower                               |
+| pd_recompute               | (decode side) claims a transfer and computes the prompt again                  |
+| spec_decode_output_changes | answers otherwise when it speculates                                           |
+| warm_damage                | answers wrongly when `cached_tokens` came from the cache                       |
+| wrong_when_busy            | gives a request the answer to another one's prompt                             |
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias, TypeVar
+from typing import ClassVar, Literal, TypeAlias
+
+from longproof.testing.lie import Lie
+from longproof.testing.lies_of_load import LIES_OF_LOAD
 
 BodyForm: TypeAlias = Literal["own", "openai", "text", "html", "list", "string", "empty"]
 """How an error body looks: the dialect's own, OpenAI's, plain text, HTML, a JSON list, a JSON string, or nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lie:
-    """What all lies share: to which requests they apply."""
-
-    name: ClassVar[str] = ""
-    above_tokens: int = 0
-    skip: int = 0
-    times: int | None = None
-
-
-LieT = TypeVar("LieT", bound=Lie)
-
-
-def find(lies: Iterable[Lie], kind: type[LieT]) -> LieT | None:
-    """The first lie of a kind, or None."""
-    return next((lie for lie in lies if isinstance(lie, kind)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +297,7 @@ _ALL: tuple[type[Lie], ...] = (
     BigChunks,
     IgnoreDisconnect,
     ClaimWindow,
+    *LIES_OF_LOAD,
 )
 LIES: dict[str, type[Lie]] = {kind.name: kind for kind in _ALL}
 """Every lie by name: what ``--lie NAME:key=value,key=value`` of the command line knows."""

@@ -25,10 +25,13 @@ from longproof.errors import EXIT_USER_ERROR, UserError
 from longproof.testing.behaviour import Behaviour, parse_lies
 from longproof.testing.dialects import DIALECTS
 from longproof.testing.engine_app import engine_app
+from longproof.testing.engine_control import EngineControl
 from longproof.testing.engine_log import EngineLog
 from longproof.testing.engine_state import EngineState
 from longproof.testing.fake_pool import OverCapacity
 from longproof.testing.lies import LIES
+from longproof.testing.restart_changes import after_restart
+from longproof.testing.side_channel import SideChannel
 
 HONEST = Behaviour()
 """An honest llama.cpp with a window of 8,192 tokens."""
@@ -39,14 +42,20 @@ class LyingEngine:
     """The server, in a thread of this process. A context manager, sync and async, that gives its URL; can be entered
     again.
 
-    `log` keeps what it really did, across restarts. All methods may be called from any thread.
+    `log` keeps what it really did, across restarts; `lives` counts its starts. All methods may be called from any
+    thread.
     """
 
-    def __init__(self, behaviour: Behaviour = HONEST, *, port: int = 0) -> None:
+    def __init__(
+        self, behaviour: Behaviour = HONEST, *, port: int = 0, side_channel: SideChannel | None = None
+    ) -> None:
         self.behaviour = behaviour
         self.log = EngineLog()
+        self.lives = 0
         self._port = port
+        self._side_channel = side_channel
         self._life: _Life | None = None
+        self._control: EngineControl | None = None
 
     @property
     def url(self) -> str:
@@ -64,10 +73,26 @@ class LyingEngine:
         """Starts it and waits until it listens; returns the URL."""
         if self._life is not None:
             self._life.stop()
+        time.sleep(self.behaviour.start_s)
         listener = _listen(self._port)
         self._port = listener.getsockname()[1]
-        self._life = _Life(self.behaviour, self.log, listener)
+        self.lives += 1
+        self._life = _Life(self._as_lived(self.behaviour), self.log, listener, self._side_channel)
         return self.url
+
+    def restart(self) -> str:
+        """Stops it as a crash would, and starts a new life on the same port: empty, and with what `restart_changes`
+        says."""
+        self.stop()
+        return self.start()
+
+    @property
+    def control_url(self) -> str:
+        """Where it takes orders while it is down: ``POST /restart`` answers when it listens again. What
+        ``python -m longproof.testing.restart URL`` speaks to. Listens from the first use until the engine is left."""
+        if self._control is None:
+            self._control = EngineControl(self.restart)
+        return self._control.url
 
     def stop(self) -> None:
         """Stops it; open requests are dropped. Safe to call twice."""
@@ -84,25 +109,39 @@ class LyingEngine:
     def behave(self, behaviour: Behaviour) -> None:
         """Other lies from the next request on. ValueError for what only a new start can change: dialect, slots, pool,
         cache."""
-        fixed = ("dialect", "slots", "kv_capacity_tokens", "over_capacity", "cache_entries", "window_tokens")
+        fixed = (
+            "dialect",
+            "slots",
+            "kv_capacity_tokens",
+            "over_capacity",
+            "cache_entries",
+            "window_tokens",
+            "in_steps",
+        )
         changed = [name for name in fixed if getattr(behaviour, name) != getattr(self.behaviour, name)]
         if changed and self.alive:
             raise ValueError(f"{', '.join(changed)} can only change with a new start")
         self.behaviour = behaviour
         if self._life is not None:
-            self._life.state.behave(behaviour)
+            self._life.state.behave(self._as_lived(behaviour))
 
     def __enter__(self) -> str:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
         self.stop()
 
     async def __aenter__(self) -> str:
         return await asyncio.to_thread(self.start)
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self.stop)
+        await asyncio.to_thread(self.__exit__)
+
+    def _as_lived(self, behaviour: Behaviour) -> Behaviour:
+        return behaviour if self.lives < 2 else after_restart(behaviour)
 
 
 def lying_engine(behaviour: Behaviour = HONEST, *, port: int = 0) -> LyingEngine:
@@ -133,8 +172,10 @@ class _Server(uvicorn.Server):
 class _Life:
     """One run of the server, from listening to its end: a thread with an event loop of its own."""
 
-    def __init__(self, behaviour: Behaviour, log: EngineLog, listener: socket.socket) -> None:
-        self.state = EngineState(behaviour, log, self.go_down)
+    def __init__(
+        self, behaviour: Behaviour, log: EngineLog, listener: socket.socket, side_channel: SideChannel | None
+    ) -> None:
+        self.state = EngineState(behaviour, log, self.go_down, side_channel)
         self._listener = listener
         self._down = False
         config = uvicorn.Config(
@@ -193,6 +234,7 @@ class _Life:
 
     def _drop_everything(self) -> None:
         self._down = True
+        self.state.side_channel.withdraw_all(self.state.engine_id)
         self._server.leave.set()
         for server in self._server.servers:
             server.close()
@@ -231,6 +273,11 @@ def _main(arguments: list[str]) -> int:
     parser.add_argument("--over-capacity", choices=[policy.value for policy in OverCapacity], default="queue")
     parser.add_argument("--prefill-rate", type=float, default=HONEST.prefill_tokens_per_s, metavar="TOKENS_PER_S")
     parser.add_argument("--token-time", type=float, default=HONEST.token_s, metavar="SECONDS")
+    parser.add_argument("--compute", choices=("apart", "shared"), default="apart")
+    parser.add_argument("--jitter", type=float, default=0.0, metavar="SIGMA")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dev-mode", action="store_true", help="vLLM's /abort_requests is there")
+    parser.add_argument("--control", action="store_true", help="a second line names the URL that takes POST /restart")
     parser.add_argument("--api-key", default=None)
     options = parser.parse_args(arguments)
     try:
@@ -247,14 +294,20 @@ def _main(arguments: list[str]) -> int:
         over_capacity=OverCapacity(options.over_capacity),
         prefill_tokens_per_s=options.prefill_rate,
         token_s=options.token_time,
+        compute=options.compute,
+        jitter=options.jitter,
+        seed=options.seed,
+        dev_mode=options.dev_mode,
         api_key=options.api_key,
         lies=lies,
     )
     engine = lying_engine(behaviour, port=options.port)
     with engine as url, contextlib.suppress(KeyboardInterrupt):
         sys.stdout.write(f"{url}\n")
+        if options.control:
+            sys.stdout.write(f"{engine.control_url}\n")
         sys.stdout.flush()
-        while engine.alive:
+        while engine.alive or options.control:
             time.sleep(0.1)
     return 0
 

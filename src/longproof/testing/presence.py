@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
 from longproof.clock import NS_PER_S, Clock
+from longproof.testing.bell import Bell
 from longproof.testing.engine_log import Served
 
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -16,18 +17,24 @@ class ClientLeft(Exception):  # noqa: N818 - a way out, not an error
     """The client closed the connection before the answer was complete."""
 
 
+class Aborted(Exception):  # noqa: N818 - a way out, not an error
+    """The request was aborted by order of somebody else."""
+
+
 class Presence:
     """Reads the request's body, then watches for the disconnect and writes it into the log entry.
 
-    `stay` makes the engine blind: the disconnect is still logged, but no wait ends early.
+    `stay` makes the engine blind: the disconnect is still logged, but no wait ends early. An abort ends any wait.
     """
 
     def __init__(self, receive: Receive, clock: Clock, served: Served) -> None:
         self._receive = receive
         self._clock = clock
         self._served = served
-        self._left = asyncio.Event()
+        self._left = False
         self._watch: asyncio.Task[None] | None = None
+        self._aborted = False
+        self._pending: asyncio.Future[None] | None = None
         self.stay = False
 
     async def body(self) -> bytes:
@@ -48,36 +55,67 @@ class Presence:
         if self._watch is not None:
             self._watch.cancel()
 
+    def abort(self) -> None:
+        """Ends whatever it waits for, from here on, with Aborted."""
+        self._aborted = True
+        self._wake()
+
     async def sleep_until(self, at_ns: int) -> None:
-        """Waits until the clock shows `at_ns`. Raises ClientLeft."""
+        """Waits until the clock shows `at_ns`. Raises ClientLeft and Aborted."""
         wait_ns = at_ns - self._clock.now_ns()
         if wait_ns <= 0:
             await asyncio.sleep(0)  # lets the watch run: writing to a socket with room never yields
-        elif self.stay:
-            await asyncio.sleep(wait_ns / NS_PER_S)
         else:
-            await self._first_of(asyncio.sleep(wait_ns / NS_PER_S))
-        self._check()
+            loop = asyncio.get_running_loop()
+            while (wait_ns := at_ns - self._clock.now_ns()) > 0 and not self._over:
+                future = loop.create_future()
+                timer = loop.call_later(wait_ns / NS_PER_S, _finish, future)
+                try:
+                    await self._wait(future)
+                finally:
+                    timer.cancel()
+        self.check()
+
+    async def hear(self, bell: Bell) -> None:
+        """Waits for the next ring. Raises ClientLeft and Aborted."""
+        self.check()
+        await self._wait(bell.next())
+        self.check()
 
     async def wait_for(self, event: asyncio.Event) -> None:
         """Waits for an event, for as long as the client does. Raises ClientLeft, even when blind: nobody could ever
-        end it."""
-        if not event.is_set():
-            await self._first_of(event.wait())
-            if not event.is_set():
-                raise ClientLeft
-
-    async def _first_of(self, other: Awaitable[Any]) -> None:
-        tasks = {asyncio.ensure_future(other), asyncio.ensure_future(self._left.wait())}
+        end it. Raises Aborted."""
+        waiting = asyncio.ensure_future(event.wait())
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            while not event.is_set() and not self._left and not self._aborted:
+                future = asyncio.get_running_loop().create_future()
+                waiting.add_done_callback(lambda _, future=future: _finish(future))
+                self._pending = future
+                await future
         finally:
-            for task in tasks:
-                task.cancel()
+            waiting.cancel()
+        if not event.is_set():
+            raise Aborted if self._aborted else ClientLeft
 
-    def _check(self) -> None:
-        if self._left.is_set() and not self.stay:
+    def check(self) -> None:
+        """Raises Aborted or, unless blind, ClientLeft, when that is so."""
+        if self._aborted:
+            raise Aborted
+        if self._left and not self.stay:
             raise ClientLeft
+
+    @property
+    def _over(self) -> bool:
+        return self._aborted or (self._left and not self.stay)
+
+    async def _wait(self, future: asyncio.Future[None]) -> None:
+        self._pending = future
+        await future
+        self._pending = None
+
+    def _wake(self) -> None:
+        if self._pending is not None:
+            _finish(self._pending)
 
     async def _wait_for_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -86,4 +124,10 @@ class Presence:
 
     def _note_left(self) -> None:
         self._served.disconnected_ns = self._clock.now_ns()
-        self._left.set()
+        self._left = True
+        self._wake()
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

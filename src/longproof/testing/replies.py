@@ -6,14 +6,28 @@ open ─▶ [early_role] ─▶ [comment …] ─▶ role ─▶ token … ─�
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 from longproof.testing.dialects import Dialect, Json
 from longproof.testing.event_stream import EventStream, Send, send_head, send_whole
-from longproof.testing.lies import CutStream, ErrorInStream, Lie, NoDone, find
+from longproof.testing.lie import Lie, find
+from longproof.testing.lies import CutStream, NoDone
 from longproof.testing.wire_shapes import Piece, Shapes
 
 _ROLE_CONTENT: dict[str, Any] = {"null": None, "empty": "", "absent": ...}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """An error in place of the rest of an answer. `form`: ``data`` is a plain data event, ``event`` an event named
+    error. `then_done`: [DONE] follows."""
+
+    message: str
+    status: int = 500
+    type: str = "server_error"
+    form: Literal["data", "event"] = "data"
+    then_done: bool = True
 
 
 class Reply(Protocol):
@@ -33,11 +47,14 @@ class Reply(Protocol):
 
     async def token(self, piece: Piece, *, last: bool) -> None: ...
 
-    async def end(self, finish: str, usage: Json | None, timings: Json | None) -> Json | None:
-        """The orderly end. Returns the usage object that was really sent."""
+    async def end(
+        self, finish: str, usage: Json | None, timings: Json | None, handed_on: Json | None = None
+    ) -> Json | None:
+        """The orderly end. Returns the usage object that was really sent. `handed_on`: kv_transfer_params; as in vLLM
+        0.32 a stream does not carry them."""
         ...
 
-    async def error(self, lie: ErrorInStream) -> None: ...
+    async def error(self, fault: Fault) -> None: ...
 
     async def cut(self, lie: CutStream) -> None:
         """Sends what comes before the cut; the caller then leaves without closing."""
@@ -78,7 +95,13 @@ class StreamReply:
         self._finished = last and not self._dialect.finish_apart
         await self._events.event(self._shapes.token(piece, self._finish if self._finished else None))
 
-    async def end(self, finish: str, usage: Json | None, timings: Json | None) -> Json | None:
+    async def end(
+        self,
+        finish: str,
+        usage: Json | None,
+        timings: Json | None,
+        handed_on: Json | None = None,  # noqa: ARG002 - the port's signature
+    ) -> Json | None:
         sent: Json | None = None
         in_finish: Json = {}
         if self._dialect.usage_with_finish and not (self._shapes.chat and self._include_usage):
@@ -96,10 +119,10 @@ class StreamReply:
         await self._events.close()
         return sent
 
-    async def error(self, lie: ErrorInStream) -> None:
-        body = self._dialect.error(500, lie.message, type_="server_error")
-        await self._events.event(body, name="error" if lie.form == "event" else None)
-        if lie.then_done:
+    async def error(self, fault: Fault) -> None:
+        body = self._dialect.error(fault.status, fault.message, type_=fault.type)
+        await self._events.event(body, name="error" if fault.form == "event" else None)
+        if fault.then_done:
             await self._events.done()
         await self._events.close()
 
@@ -134,14 +157,19 @@ class WholeReply:
     async def token(self, piece: Piece, *, last: bool) -> None:  # noqa: ARG002 - the port's signature
         self._pieces.append(piece)
 
-    async def end(self, finish: str, usage: Json | None, timings: Json | None) -> Json | None:
-        raw = json.dumps(self._shapes.whole(self._pieces, finish, usage, timings), ensure_ascii=False).encode()
+    async def end(
+        self, finish: str, usage: Json | None, timings: Json | None, handed_on: Json | None = None
+    ) -> Json | None:
+        answer = self._shapes.whole(self._pieces, finish, usage, timings)
+        if handed_on is not None:
+            answer["kv_transfer_params"] = handed_on
+        raw = json.dumps(answer, ensure_ascii=False).encode()
         await send_whole(self._send, 200, self._headers(), raw)
         return usage
 
-    async def error(self, lie: ErrorInStream) -> None:
-        raw = json.dumps(self._dialect.error(500, lie.message, type_="server_error")).encode()
-        await send_whole(self._send, 500, self._headers(), raw)
+    async def error(self, fault: Fault) -> None:
+        raw = json.dumps(self._dialect.error(fault.status, fault.message, type_=fault.type)).encode()
+        await send_whole(self._send, fault.status, self._headers(), raw)
 
     async def cut(self, lie: CutStream) -> None:  # noqa: ARG002 - the port's signature
         raw = json.dumps(self._shapes.whole(self._pieces, "length", None, None)).encode()

@@ -10,7 +10,8 @@ from longproof.testing.ask import chat_ids, chat_text, read_json, token_ids
 from longproof.testing.dialects import Json
 from longproof.testing.engine_state import EngineState
 from longproof.testing.fake_tokenizer import BOS, CHAT_TEMPLATE, SPECIAL_TOKENS, TURN_END, tokenizer
-from longproof.testing.lies import ClaimWindow, WrongCount, find
+from longproof.testing.lie import find
+from longproof.testing.lies import ClaimWindow, WrongCount
 from longproof.testing.surface import Surface, json_answer
 
 _TRAINED_TOKENS = 1_048_576
@@ -113,10 +114,15 @@ def _props(state: EngineState) -> Json:
 
 
 def _slots(state: EngineState) -> list[Json]:
-    busy = state.pool.running
     return [
-        {"id": i, "n_ctx": _window(state), "speculative": False, "is_processing": i < busy}
-        for i in range(state.behaviour.slots)
+        {
+            "id": slot,
+            "id_task": -1 if task is None else task,
+            "n_ctx": _window(state),
+            "speculative": state.behaviour.speculation > 0,
+            "is_processing": task is not None,
+        }
+        for slot, task in enumerate(state.pool.slot_tasks)
     ]
 
 
@@ -139,7 +145,7 @@ def _stretched(ids: list[int], state: EngineState) -> list[int]:
 
 
 def _metrics(state: EngineState) -> str:
-    counted, pool = state.counters, state.pool
+    counted, pool = state.counters, state.pool.gauges
     counters = {
         "prompt_tokens_total": counted.processed_tokens,
         "prompt_tokens_cached_total": counted.cached_tokens,

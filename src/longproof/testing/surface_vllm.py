@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -9,14 +11,10 @@ from longproof.testing.ask import chat_ids, read_json, token_ids
 from longproof.testing.dialects import Json
 from longproof.testing.engine_state import EngineState
 from longproof.testing.fake_tokenizer import BOS, tokenizer
-from longproof.testing.lies import ClaimWindow, WrongCount, find
+from longproof.testing.lie import find
+from longproof.testing.lies import ClaimWindow, WrongCount
 from longproof.testing.surface import Surface, json_answer
-
-_LATENCY_BUCKETS_S = (
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
-    160.0, 640.0, 2560.0,
-)  # fmt: skip
-"""Bucket borders of vllm:time_to_first_token_seconds (v1/metrics/loggers.py)."""
+from longproof.testing.surface_vllm_metrics import vllm_metrics
 
 
 def vllm_surface(state: EngineState) -> Surface:
@@ -33,7 +31,7 @@ def vllm_surface(state: EngineState) -> Surface:
 
     async def metrics(_: Request) -> Response:
         kind = "text/plain; version=0.0.4; charset=utf-8"
-        return PlainTextResponse(_metrics(state), headers=dict(state.behaviour.dialect.headers), media_type=kind)
+        return PlainTextResponse(vllm_metrics(state), headers=dict(state.behaviour.dialect.headers), media_type=kind)
 
     async def tokenize(request: Request) -> Response:
         return json_answer(state, _tokenize(read_json(await request.body(), state.behaviour), state))
@@ -42,7 +40,16 @@ def vllm_surface(state: EngineState) -> Surface:
         ids = token_ids(read_json(await request.body(), state.behaviour), "tokens", state.behaviour)
         return json_answer(state, {"prompt": tokenizer().decode(ids)})
 
-    return {
+    async def abort(request: Request) -> Response:
+        asked: Any = read_json(await request.body(), state.behaviour).get("request_ids")
+        ids = [str(item) for item in cast("list[Any]", asked)] if isinstance(asked, list) else []
+        return json_answer(state, {"status": "aborted", "aborted": state.open.abort(ids)})
+
+    async def openapi(_: Request) -> Response:
+        served: Json = {path: {method.lower(): {}} for path, (method, _) in surface.items()}
+        return json_answer(state, {"openapi": "3.1.0", "info": {"title": "FastAPI"}, "paths": served})
+
+    surface: Surface = {
         "/health": ("GET", health),
         "/ping": ("GET", health),
         "/version": ("GET", version),
@@ -50,7 +57,11 @@ def vllm_surface(state: EngineState) -> Surface:
         "/metrics": ("GET", metrics),
         "/tokenize": ("POST", tokenize),
         "/detokenize": ("POST", detokenize),
+        "/openapi.json": ("GET", openapi),
     }
+    if state.behaviour.dev_mode:
+        surface["/abort_requests"] = ("POST", abort)
+    return surface
 
 
 def _window(state: EngineState) -> int:
@@ -83,48 +94,3 @@ def _tokenize(body: Json, state: EngineState) -> Json:
     off = find(state.behaviour.lies, WrongCount)
     count = len(ids) + (0 if off is None else off.offset)
     return {"count": count, "max_model_len": _window(state), "tokens": ids, "token_strs": None}
-
-
-def _metrics(state: EngineState) -> str:
-    counted, pool, behaviour = state.counters, state.pool, state.behaviour
-    label = f'engine="0",model_name="{behaviour.model}"'
-    block = behaviour.dialect.cache_block_tokens
-    info = ",".join(
-        f'{name}="{value}"'
-        for name, value in {
-            "block_size": block,
-            "cache_dtype": "auto",
-            "enable_prefix_caching": bool(behaviour.cache_entries),
-            "engine": 0,
-            "num_gpu_blocks": behaviour.pool_tokens // block,
-        }.items()
-    )
-    queries = counted.processed_tokens + counted.cached_tokens
-    lines = [
-        f"vllm:cache_config_info{{{info}}} 1.0",
-        f"vllm:num_requests_running{{{label}}} {pool.running:.1f}",
-        f"vllm:num_requests_waiting{{{label}}} {pool.waiting:.1f}",
-        f'vllm:num_requests_waiting_by_reason{{{label},reason="capacity"}} {pool.waiting:.1f}',
-        f"vllm:kv_cache_usage_perc{{{label}}} {pool.used_tokens / pool.capacity_tokens}",
-        f"vllm:prefix_cache_queries_total{{{label}}} {queries:.1f}",
-        f"vllm:prefix_cache_hits_total{{{label}}} {counted.cached_tokens:.1f}",
-        f"vllm:prompt_tokens_total{{{label}}} {queries:.1f}",
-        f"vllm:generation_tokens_total{{{label}}} {counted.output_tokens:.1f}",
-        f"vllm:num_preemptions_total{{{label}}} 0.0",
-    ]
-    for reason in ("stop", "length", "abort"):
-        count = counted.finished.get(reason, 0)
-        lines.append(f'vllm:request_success_total{{{label},finished_reason="{reason}"}} {count:.1f}')
-    lines += _histogram("vllm:time_to_first_token_seconds", label, counted.ttft_s)
-    lines += _histogram("vllm:e2e_request_latency_seconds", label, counted.e2e_s)
-    return "\n".join(lines) + "\n"
-
-
-def _histogram(name: str, label: str, values: list[float]) -> list[str]:
-    borders = [(str(border), border) for border in _LATENCY_BUCKETS_S] + [("+Inf", float("inf"))]
-    lines = [f"# TYPE {name} histogram"]
-    lines += [
-        f'{name}_bucket{{{label},le="{text}"}} {sum(value <= border for value in values):.1f}'
-        for text, border in borders
-    ]
-    return [*lines, f"{name}_sum{{{label}}} {sum(values)}", f"{name}_count{{{label}}} {len(values):.1f}"]

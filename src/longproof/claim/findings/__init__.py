@@ -6,7 +6,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from longproof.claim.findings import accounting, boundary, speed, stream, warmth
+from longproof.claim.findings import (
+    accounting,
+    boundary,
+    busy,
+    conversation,
+    overload,
+    reclaim,
+    speed,
+    stream,
+    sustained,
+    sweep,
+    warmth,
+)
 from longproof.claim.statements import Finding, NotShown, Statement
 from longproof.claim.view import EvidenceView
 
@@ -19,5 +31,11 @@ READERS: dict[str, Reader] = {
     "boundary": boundary.read,
     "speed": speed.read,
     "warmth": warmth.read,
+    "busy": busy.read,
+    "reclaim": reclaim.read,
+    "sustained": sustained.read,
+    "sweep": sweep.read,
+    "conversation": conversation.read,
+    "overload": overload.read,
 }
 """What reads an evidence directory, by what it reads about, in the order in which a claim speaks."""

@@ -29,12 +29,14 @@ class _Rule:
 
 def read(view: EvidenceView) -> Iterator[Finding]:
     """One finding per rule that any request broke. Boundary requests are judged by `findings.boundary` where both would
-    speak."""
+    speak, and those under a load by the reader of that load."""
     for rule in _RULES:
         hits = [
             (key, body.timeline)
             for key, body in view.all_requests()
-            if rule.holds(body.timeline) and not (body.probe == "boundary" and rule.id in _BOUNDARY_SPEAKS)
+            if rule.holds(body.timeline)
+            and not (body.probe == "boundary" and rule.id in _BOUNDARY_SPEAKS)
+            and not (body.planned_ns is not None and rule.id in _LOAD_SPEAKS)
         ]
         if hits:
             many = "" if len(hits) == 1 else f" ({len(hits)} requests, the first named)"
@@ -79,6 +81,14 @@ _BOUNDARY_SPEAKS = {
     "stream.server_error",
     "stream.unreachable",
 }
+_LOAD_SPEAKS = {
+    "stream.error_in_200",
+    "stream.hung",
+    "stream.not_finished",
+    "stream.refused_while_idle",
+    "stream.first_event_without_token",
+}
+"""Under a load a server may refuse, and may be too late: the probe that made the load judges that."""
 _RULES = (
     _Rule(
         id="stream.error_in_200",

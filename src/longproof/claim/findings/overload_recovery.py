@@ -1,0 +1,94 @@
+"""Reads how the server came back after the load had stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from longproof.claim.overload_steps import PROBE, Overload, Recovery
+from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
+from longproof.domain.measure import Measured, Provenance, Unknown
+from longproof.domain.units import format_ns
+
+_IDLE_SAMPLES = 4
+"""With fewer the idle server's band is not known."""
+_LEAST_SLOW = 3
+"""One or two slow requests are jitter: the next of n + 1 is the slowest with 1 in n + 1."""
+
+
+def recovery_statement(overload: Overload) -> Iterator[Statement | NotShown]:
+    """The time to recover, or that it was not seen."""
+    recovery = overload.recovery
+    if recovery is None:
+        yield NotShown(
+            topic="overload_recovery",
+            text="How long the server takes to recover: it was not asked after the load.",
+            how="run the same command again: it resumes",
+        )
+        return
+    took, why = recovery.recovered_ns, _unknown(overload, recovery)
+    known = took is not None and why is None
+    edge = f"{format_ns(recovery.band_ttft_ns)} to the first token"
+    yield Statement(
+        id=f"{PROBE}.overload_recovery",
+        metric="overload_recovery",
+        text=(
+            f"{format_ns(max(0, took or 0))} after the load ended {recovery.in_a_row} requests in a row were as quick"
+            f" as on the idle server (at most {edge})."
+            if known
+            else f"When the server is as quick again as before is not shown: {why or 'it was not seen'}."
+        ),
+        standing=Standing.SHOWN if known else Standing.NOT_SHOWN,
+        unit="s",
+        value=Measured(
+            value=max(0, took) / 1e9, provenance=Provenance.MEASURED, source="first quick request - end of the load"
+        )
+        if took is not None and why is None
+        else Unknown(reason=why or f"not within {format_ns(recovery.most_ns)}"),
+        n=len(recovery.asked),
+        conditions={"load": f"after {overload.steps[-1].label}; then one request at a time"},
+        evidence=tuple(item.key for item in recovery.asked[:20]),
+    )
+
+
+def recovery_findings(overload: Overload) -> Iterator[Finding]:
+    """Recovery that is slow, or does not come."""
+    recovery = overload.recovery
+    if recovery is None or _unknown(overload, recovery) is not None:
+        return
+    slow_after_ns = int(overload.idle.window.body.load.get("slow_after_ns", 1_000_000_000))
+    took = recovery.recovered_ns
+    keys = tuple(item.key for item in recovery.asked[:20])
+    if took is None:
+        watched = recovery.asked[-1].timeline.finished_ns - recovery.ended_ns
+        if recovery.slow_first >= _LEAST_SLOW or len(recovery.asked) - sum(map(recovery.quick, recovery.asked)) > 2:
+            yield Finding(
+                id="overload.no_recovery",
+                severity=Severity.FAULT,
+                text=(
+                    f"{format_ns(watched)} after the load had ended the server was still not as quick as before it"
+                    f" ({len(recovery.asked)} requests, one at a time; at most"
+                    f" {format_ns(recovery.band_ttft_ns)} to the first token was asked for)."
+                ),
+                evidence=keys,
+            )
+    elif took > slow_after_ns and recovery.slow_first >= _LEAST_SLOW:
+        yield Finding(
+            id="overload.slow_recovery",
+            severity=Severity.CAUTION,
+            text=(
+                f"The server needed {format_ns(took)} after the load had ended until it was as quick as before it:"
+                f" {recovery.slow_first} requests in a row, one at a time, were slower than any on the idle server by"
+                " half or more."
+            ),
+            evidence=keys,
+            details={"recovery": format_ns(took)},
+        )
+
+
+def _unknown(overload: Overload, recovery: Recovery) -> str | None:
+    """Why nothing can be said, or None."""
+    if recovery.interrupted:
+        return "the run was interrupted between the load's end and recovery"
+    if len(overload.idle.done) < _IDLE_SAMPLES:
+        return f"only {len(overload.idle.done)} requests completed on the idle server"
+    return None

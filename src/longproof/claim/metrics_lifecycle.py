@@ -1,0 +1,63 @@
+"""Metrics about the server's life: what comes back after a cancel, what a restart changes, what moves between two."""
+
+from __future__ import annotations
+
+from longproof.claim.metric import Better, Kind, Metric
+
+
+def _reclaim_time(id_: str, what: str) -> Metric:
+    return Metric(
+        id=id_,
+        unit="s",
+        better=Better.LOWER,
+        kind=Kind.SAMPLES,
+        by_length=False,
+        definition=f"From {what} until the engine's gauges were where they had been before: an upper bound.",
+        formula="(first sample after the first of those that stay at rest - left_ns) / 1e9",
+        inputs=("reclaim windows", "left_ns", "engine metrics: running, waiting, KV usage"),
+        undefined="no gauge showed the request, or none came back while it was watched",
+    )
+
+
+LIFECYCLE: tuple[Metric, ...] = (
+    _reclaim_time("reclaim_time_queued", "leaving a request that waits behind others"),
+    _reclaim_time("reclaim_time_at_once", "leaving a request a moment after sending it"),
+    _reclaim_time("reclaim_time_prefill", "leaving a request during its prefill"),
+    _reclaim_time("reclaim_time_decode", "leaving a request during its decode"),
+    _reclaim_time("abort_time_prefill", "asking the engine's abort endpoint during prefill"),
+    _reclaim_time("abort_time_decode", "asking the engine's abort endpoint during decode"),
+    Metric(
+        id="kv_lost_per_cancel",
+        unit="tokens",
+        better=Better.LOWER,
+        kind=Kind.EXACT,
+        by_length=False,
+        definition="KV tokens that an idle engine holds more after all cancelled requests, per cancelled request.",
+        formula="(idle KV usage after - before) × pool tokens / cancelled requests, not below 0",
+        inputs=("reclaim windows", "deployment.kv_capacity_tokens"),
+        undefined="no gauge of KV usage, or a pool of unknown size",
+    ),
+    Metric(
+        id="readmitted",
+        unit="fraction",
+        better=Better.HIGHER,
+        kind=Kind.PROPORTION,
+        by_length=True,
+        definition="Share of cancellations right after which the largest request was admitted at once and completed.",
+        formula="completed as asked at the first try / asked",
+        inputs=("reclaim requests of the largest length",),
+        undefined="the largest request did not complete on the idle engine either",
+    ),
+    Metric(
+        id="readmission_ratio",
+        unit="ratio",
+        better=Better.LOWER,
+        kind=Kind.RATIO,
+        by_length=True,
+        definition="Time to first token of the largest request right after a cancel, as a multiple of its idle time.",
+        formula="geometric mean of ttft after a cancel / geometric mean of ttft when idle",
+        inputs=("reclaim requests of the largest length",),
+        undefined="no such request completed, or none when idle",
+        cold=True,
+    ),
+)

@@ -1,0 +1,50 @@
+"""What the probes under load cost: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from longproof.probe import busy, conversation, reclaim, sustained, sweep
+from longproof.prove.parameters import Values, plan_of
+
+LoadCost: TypeAlias = Callable[[Values, int], tuple[int, int, int, int]]
+"""(parameters, output tokens) → requests and tokens sent one at a time; ns of windows under load, tokens in them."""
+
+
+def _busy(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
+    plan = plan_of(busy.BusyPlan, values)
+    _, tokens = busy.cost(plan, output_tokens)
+    longs = plan.twins + plan.injections  # those in windows too are waited for: their time is beyond the windows'
+    long_tokens = longs * (plan.long_tokens + plan.long_output_tokens)
+    window_ns = 2 * (plan.lead_ns + plan.alone_ns) + plan.injections * (plan.lead_ns + plan.tail_ns)
+    return longs + 2, long_tokens, window_ns, tokens - long_tokens
+
+
+def _reclaim(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
+    requests, tokens = reclaim.cost(plan_of(reclaim.ReclaimPlan, values), output_tokens)
+    return requests, tokens, 0, 0
+
+
+def _sustained(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
+    return sustained.cost(plan_of(sustained.SustainedPlan, values), output_tokens)
+
+
+def _conversation(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
+    requests, tokens = conversation.cost(plan_of(conversation.ConversationPlan, values), output_tokens)
+    return requests, tokens, 0, 0
+
+
+def _sweep(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
+    """Together or not, a token takes its time: the engine is what is shared."""
+    requests, tokens = sweep.cost(plan_of(sweep.SweepPlan, values), output_tokens)
+    return requests, tokens, 0, 0
+
+
+LOAD_COSTS: dict[str, LoadCost] = {
+    "busy": _busy,
+    "reclaim": _reclaim,
+    "conversation": _conversation,
+    "sweep": _sweep,
+    "sustained": _sustained,
+}

@@ -1,0 +1,147 @@
+"""The steps under load: what each probe is told to do, from what the server tells and the user chose. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from longproof.asking.arrivals import SHORT_CHAT, Replay
+from longproof.asking.background import Background
+from longproof.domain.deployment import Deployment
+from longproof.domain.measure import value_or_none
+from longproof.engines.base import Capabilities
+from longproof.evidence.records import Step
+from longproof.probe import busy, conversation, reclaim, sustained, sweep
+from longproof.prove.options import ProveOptions
+from longproof.prove.parameters import step_of
+
+_S = 1_000_000_000
+_USUAL_CONCURRENCY = 8
+_LONGEST_SHORT_TOKENS = 2_735
+_SHORTEST_SHORT_TOKENS = 48
+"""Template, nonce and a few words: below this no prompt of exact length can be promised."""
+_SUSTAINED_NS = 60 * _S
+_SUSTAINED_WINDOWS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What the plans are made from. `served_tokens`: the longest prompt + output that the server is expected to
+    complete; `trace`: the user's own, read."""
+
+    deployment: Deployment
+    capabilities: Capabilities
+    options: ProveOptions
+    served_tokens: int
+    trace: Replay | None = None
+
+    @property
+    def concurrency(self) -> int:
+        """The user's, else as many as the server runs together, up to eight."""
+        chosen = self.options.load.concurrency
+        slots = value_or_none(self.deployment.slots)
+        return chosen or min(_USUAL_CONCURRENCY, slots or _USUAL_CONCURRENCY)
+
+    @property
+    def short_tokens(self) -> int:
+        """The longest prompt of a background load: short beside the window."""
+        return max(_SHORTEST_SHORT_TOKENS, min(_LONGEST_SHORT_TOKENS, self.served_tokens // 16))
+
+    @property
+    def background(self) -> Background:
+        """The background load that the user chose, else short chats in a closed loop."""
+        options, trace = self.options, self.trace
+        if trace is not None:
+            lengths = trace.lengths.scaled(self.served_tokens // 2, least_input_tokens=_SHORTEST_SHORT_TOKENS)
+            return Background.of_trace(trace, lengths=lengths, seed=options.seed)
+        lengths = SHORT_CHAT.scaled(self.short_tokens, least_input_tokens=_SHORTEST_SHORT_TOKENS)
+        if options.load.rate_per_s is not None:
+            return Background(lengths=lengths, rate_per_s=options.load.rate_per_s, seed=options.seed)
+        return Background(lengths=lengths, concurrency=self.concurrency, seed=options.seed)
+
+
+Planned: TypeAlias = Step | str
+"""A step, or the reason why there can be none."""
+
+
+def _busy(at: Situation) -> Planned:
+    output = at.options.output_tokens
+    long_tokens = at.served_tokens * 3 // 4 - output
+    if long_tokens <= 2 * at.short_tokens:
+        return f"a window of {at.served_tokens} tokens has no long requests beside short ones"
+    plan = busy.BusyPlan(
+        background=at.background,
+        long_tokens=long_tokens,
+        long_output_tokens=output,
+        injections=min(3, at.options.repeats),
+    )
+    return step_of("busy", plan)
+
+
+def _reclaim(at: Situation) -> Planned:
+    largest = at.served_tokens - at.options.output_tokens
+    length = max(_SHORTEST_SHORT_TOKENS, largest // 6)
+    plan = reclaim.ReclaimPlan(
+        length_tokens=length,
+        largest_tokens=largest,
+        decode_tokens=min(64, at.served_tokens - length),
+        cycles=min(3, at.options.repeats),
+        abort=at.capabilities.aborts,
+    )
+    return step_of("reclaim", replace(plan, blockers=reclaim.blockers_of(at.deployment, length + plan.decode_tokens)))
+
+
+def _sustained(at: Situation) -> Planned:
+    long_tokens = at.served_tokens // 4
+    for_ns = at.options.load.sustained_ns or _SUSTAINED_NS
+    plan = sustained.SustainedPlan(
+        short_tokens=at.short_tokens,
+        long_tokens=long_tokens if long_tokens > 2 * at.short_tokens else None,
+        concurrency=at.concurrency,
+        windows=_SUSTAINED_WINDOWS,
+        window_ns=max(_S, for_ns // _SUSTAINED_WINDOWS),
+    )
+    return step_of("sustained", plan)
+
+
+def _conversation(at: Situation) -> Planned:
+    plan = conversation.ConversationPlan(
+        first_tokens=max(2 * _SHORTEST_SHORT_TOKENS, at.served_tokens // 8),
+        delta_tokens=max(_SHORTEST_SHORT_TOKENS, at.served_tokens // 32),
+        turns=4,
+        concurrencies=tuple(sorted({1, min(4, at.concurrency)})),
+        repeats=min(2, at.options.repeats),
+    )
+    longest = plan.longest_tokens(at.options.output_tokens)
+    if longest > at.served_tokens:
+        return f"a window of {at.served_tokens} tokens does not hold {plan.turns} turns of {longest} tokens"
+    return step_of("conversation", plan)
+
+
+def _sweep(at: Situation) -> Planned:
+    """By default a short and a long length, alone and together; with --lengths those."""
+    lengths = at.options.lengths or tuple(
+        sorted(
+            {max(_SHORTEST_SHORT_TOKENS, at.served_tokens // 16), max(_SHORTEST_SHORT_TOKENS, at.served_tokens // 4)}
+        )
+    )
+    plan = sweep.SweepPlan(
+        lengths=lengths,
+        concurrencies=tuple(sorted({1, at.concurrency})),
+        rounds=max(1, at.options.repeats - 1),
+        per_round=2,
+        slo_ttft_s=at.options.load.slo_ttft_s,
+        slo_tpot_s=at.options.load.slo_tpot_s,
+    )
+    return step_of("sweep", plan)
+
+
+LOAD_STEPS: dict[str, Callable[[Situation], Planned]] = {
+    "busy": _busy,
+    "reclaim": _reclaim,
+    "conversation": _conversation,
+    "sweep": _sweep,
+    "sustained": _sustained,
+}
+"""How each probe under load is planned."""
