@@ -53,7 +53,7 @@ def glued() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     tokenizer.decoder = decoders.Metaspace()
     trainer = trainers.BpeTrainer(vocab_size=2000, special_tokens=["<unk>"], initial_alphabet=_alphabet())
-    tokenizer.train_from_iterator(["\n".join(_lines()[i : i + 2]) for i in range(300)], trainer)
+    tokenizer.train_from_iterator(["".join(_lines()[i : i + 2]) for i in range(300)], trainer)
     return tokenizer
 
 

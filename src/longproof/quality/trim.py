@@ -20,9 +20,9 @@ class Pool:
         numbers = np.flatnonzero(spare)
         self._order = numbers[np.argsort(tokens[numbers], kind="stable")]
         costs, begins = np.unique(tokens[self._order], return_index=True)
+        ends = np.append(begins, len(self._order))[1:]
         self._begins: dict[int, tuple[int, int]] = {
-            int(cost): (int(begin), int(end))
-            for cost, begin, end in zip(costs, begins, [*begins[1:], len(self._order)], strict=True)
+            int(cost): (int(begin), int(end)) for cost, begin, end in zip(costs, begins, ends, strict=True)
         }
         self._costs = [int(cost) for cost in costs]
 

@@ -26,6 +26,7 @@ from longproof.errors import EngineProtocolError, UsageError
 _MARKS = ("qzxjv", "vqkzx", "zjxqvk", "xqjzvw")
 _BATCH_CHARS = 262_144
 _SHARED_BATCH_CHARS = 65_536
+_SAMPLE_CHARS = 4_096
 _PROBED_UNITS = 64
 _FEW_PROBED_UNITS = 16
 _ANCHOR = "So it began"
@@ -108,29 +109,32 @@ def _occurrences(ids: NDArray[np.int64], pattern: NDArray[np.int64]) -> NDArray[
 async def _drift(engine: Engine, units: Sequence[str], separator: str, tokens: NDArray[np.int64]) -> float:
     """How far a stretch is from the sum of its units, on the first batch: no proof of anything, but a first guess."""
     batch = next(_batches(units, _SHARED_BATCH_CHARS))
-    text = separator.join([*batch, _ANCHOR])
-    alone = len(await engine.tokenize(_ANCHOR))
+    around = len(await engine.tokenize(separator.join([_ANCHOR, _ANCHOR])))
+    within = len(await engine.tokenize(separator.join([_ANCHOR, *batch, _ANCHOR])))
     expected = int(tokens[: len(batch)].sum())
-    return (len(await engine.tokenize(text)) - alone - expected) / expected
+    return (within - around - expected) / expected
 
 
 # -- shared out -------------------------------------------------------------------------------------------------------
 
 
 async def _shared_out(tally: Tally, units: Sequence[str], separator: str) -> UnitTokens:
-    """Batches counted whole (where each answer costs a request, only one small one), and a few units alone."""
+    """Batches counted whole (where each answer costs a request, one sample of all units), and a few units alone."""
     lengths = np.fromiter((len(unit) + len(separator) for unit in units), dtype=np.int64, count=len(units))
     base = await tally.text(_ANCHOR)
-    tokens = np.empty(len(units), dtype=np.int64)
-    begin = 0
-    per_char = 0.0
-    for batch in _batches(units, _SHARED_BATCH_CHARS if tally.counts_unsent else _SHARED_BATCH_CHARS // 16):
-        end = begin + len(batch)
-        if begin == 0 or tally.counts_unsent:
+    shares = np.empty(len(units), dtype=np.float64)
+    if tally.counts_unsent:
+        begin = 0
+        for batch in _batches(units, _SHARED_BATCH_CHARS):
+            end = begin + len(batch)
             whole = await tally.text(separator.join([*batch, _ANCHOR])) - base
-            per_char = whole / int(lengths[begin:end].sum())
-        tokens[begin:end] = np.maximum(1, np.rint(lengths[begin:end] * per_char))
-        begin = end
+            shares[begin:end] = whole / int(lengths[begin:end].sum())
+            begin = end
+    else:
+        sample = units[:: max(1, int(lengths.sum()) // _SAMPLE_CHARS)]
+        text = separator.join([*sample, _ANCHOR])
+        shares[:] = (await tally.text(text) - base) / (len(text) - len(_ANCHOR))
+    tokens = np.maximum(1, np.rint(lengths * shares)).astype(np.int64)
     counted = np.zeros(len(units), dtype=np.bool_)
     for number in _to_probe(units, _PROBED_UNITS if tally.counts_unsent else _FEW_PROBED_UNITS):
         text = f"{units[number]}{separator}{_ANCHOR}"
