@@ -8,6 +8,7 @@ import click
 
 from longproof.cli.options import TokensType, json_option, proof_options
 from longproof.cli.options_load import load_options
+from longproof.cli.options_quality import quality_options
 
 DEMO_WINDOW_TOKENS = 3_072
 DEMO_PROBES = "accounting,boundary,speed,warmth"
@@ -31,6 +32,7 @@ DEMO_PROBES = "accounting,boundary,speed,warmth"
 @click.option("--threads", type=int, help="CPU threads; default: all cores.")
 @proof_options
 @load_options
+@quality_options
 @json_option
 def demo(as_json: bool, **choices: Any) -> int:
     """Start the embedded llama.cpp with a real small model, prove it, and end with a claim and a report.

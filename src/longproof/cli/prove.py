@@ -8,12 +8,14 @@ import click
 
 from longproof.cli.options import connection_options, json_option, proof_options, url_target
 from longproof.cli.options_load import load_options
+from longproof.cli.options_quality import quality_options
 
 
 @click.command(short_help="Prove a running server: evidence, claim and report.")
 @click.argument("url")
 @proof_options
 @load_options
+@quality_options
 @connection_options
 @json_option
 def prove(url: str, as_json: bool, **choices: Any) -> int:

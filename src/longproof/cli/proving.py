@@ -12,6 +12,7 @@ import click
 from longproof.claim.derive import derive, load_view, write_claim
 from longproof.cli.options import DEFAULT_EVIDENCE
 from longproof.cli.options_load import load_options_from
+from longproof.cli.options_quality import quality_options_from
 from longproof.cli.progress import TerminalWatcher
 from longproof.clock import SystemClock
 from longproof.domain.outcome import completed_as_asked
@@ -44,6 +45,7 @@ def proof_options_from(choices: dict[str, Any]) -> ProveOptions:
         route=Route(choices["route"]) if choices["route"] else None,
         seed=choices["seed"],
         load=load_options_from(choices),
+        quality=quality_options_from(choices),
     )
 
 

@@ -175,7 +175,43 @@ class WindowBody:
     workers: int = 1
 
 
-Body: TypeAlias = SessionBody | RequestBody | CountBody | NoteBody | SamplesBody | WindowBody
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A sentence that was put into a haystack, and where it was meant to stand, as a share of the filler."""
+
+    text: str
+    depth: float
+    evidence: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemBody:
+    """One question of a task family, as it was drawn: all that is needed to judge a reply to it again.
+
+    `needles` stand in the prompt verbatim; `evidence` false marks distractors. `answers` are right, every other of
+    `candidates` is wrong, and `decoys` says what naming one means. `chance`: the share of right answers of somebody who
+    guesses among what is shown. `pair`: twins with opposite answers share it. `depth` counts for the depth test.
+    """
+
+    kind: Literal["item"] = "item"
+    probe: str
+    cell: dict[str, int | float | str | bool]
+    family: str
+    index: int
+    seed: str
+    needles: tuple[Placed, ...]
+    question: str
+    answers: tuple[str, ...]
+    candidates: tuple[str, ...]
+    decoys: dict[str, str]
+    chance: float
+    pair: str | None
+    answer_tokens: int
+    filler: Literal["prose", "code"]
+    depth: float
+
+
+Body: TypeAlias = SessionBody | RequestBody | CountBody | NoteBody | SamplesBody | WindowBody | ItemBody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

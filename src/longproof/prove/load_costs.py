@@ -1,4 +1,4 @@
-"""What the probes under load cost: one line each."""
+"""What the probes with a plan of their own cost: one line each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 from longproof.probe import busy, conversation, reclaim, sustained, sweep
 from longproof.prove.parameters import Values, plan_of
+from longproof.quality.plan import QualityPlan
+from longproof.quality.plan import cost as quality_cost
 
 LoadCost: TypeAlias = Callable[[Values, int], tuple[int, int, int, int]]
 """(parameters, output tokens) → requests and tokens sent one at a time; ns of windows under load, tokens in them."""
@@ -41,7 +43,14 @@ def _sweep(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
     return requests, tokens, 0, 0
 
 
+def _quality(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
+    plan = plan_of(QualityPlan, values)
+    requests, tokens = quality_cost(plan, output_tokens)
+    return requests, tokens, 0, 0
+
+
 LOAD_COSTS: dict[str, LoadCost] = {
+    "quality": _quality,
     "busy": _busy,
     "reclaim": _reclaim,
     "conversation": _conversation,

@@ -10,9 +10,20 @@ IDLE_PROBES = ("accounting", "boundary", "speed", "warmth")
 """One request at a time."""
 LOAD_PROBES: tuple[str, ...] = ("busy", "reclaim", "conversation", "sweep", "sustained")
 """Many at once, or with the server's life in between. Overload comes last: a server may not survive it."""
-PROBES = (*IDLE_PROBES, *LOAD_PROBES)
+PROBES = (*IDLE_PROBES, "quality", *LOAD_PROBES)
 """The probes in the order in which they run."""
-DROP_ORDER = ("sweep", "conversation", "overload", "sustained", "restart", "reclaim", "busy", "warmth", "speed")
+DROP_ORDER = (
+    "sweep",
+    "conversation",
+    "overload",
+    "sustained",
+    "restart",
+    "quality",
+    "reclaim",
+    "busy",
+    "warmth",
+    "speed",
+)
 """What a budget that does not hold everything loses first. Accounting and boundary are never dropped whole: without
 them nothing else means anything."""
 
@@ -37,12 +48,31 @@ class LoadOptions:
 
     def words(self) -> dict[str, str]:
         """What was chosen, by name; nothing for what was left as it is."""
-        plain = LoadOptions()
-        return {
-            item.name: str(getattr(self, item.name))
-            for item in fields(self)
-            if getattr(self, item.name) != getattr(plain, item.name)
-        }
+        return _chosen(self, LoadOptions())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityOptions:
+    """Choices about effective context. `families`: task families. `lengths`: prompt lengths (None: a few of the
+    window's). `answers`: at each length; `certify`: as many as it takes to decide, at most that many where a length is
+    dear. `threshold`: the share of right answers a length must keep; `retention`: relative to the model's own answers
+    without filler. `corpus`, `code_corpus`: a kept name or a folder. `thinking_tokens`: allowed on top of the answer.
+    `together`: requests at a time."""
+
+    families: tuple[str, ...] | None = None
+    lengths: tuple[int, ...] | None = None
+    answers: int | None = None
+    certify: bool = False
+    threshold: float = 0.85
+    retention: bool = False
+    corpus: str | None = None
+    code_corpus: str | None = None
+    thinking_tokens: int = 0
+    together: int = 1
+
+    def words(self) -> dict[str, str]:
+        """What was chosen, by name; nothing for what was left as it is."""
+        return _chosen(self, QualityOptions())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +82,7 @@ class ProveOptions:
     `context_tokens`: the window to prove. `lengths`: prompt lengths for speed and warmth. `repeats`: per cell. `only`:
     probes to run. `budget_ns`, `budget_tokens`: stop before either would be exceeded. `timeout_s`: a request without an
     end by then counts as hung. `route`: chat, or completions with token ids where the server takes them. `load`: what
-    the probes under load do.
+    the probes under load do. `quality`: what is asked to see how well the window is used.
     """
 
     context_tokens: int | None = None
@@ -67,3 +97,12 @@ class ProveOptions:
     route: Route | None = None
     seed: int = 0
     load: LoadOptions = field(default_factory=LoadOptions)
+    quality: QualityOptions = field(default_factory=QualityOptions)
+
+
+def _chosen(options: LoadOptions | QualityOptions, plain: LoadOptions | QualityOptions) -> dict[str, str]:
+    return {
+        item.name: str(getattr(options, item.name))
+        for item in fields(options)
+        if getattr(options, item.name) != getattr(plain, item.name)
+    }

@@ -15,6 +15,7 @@ from longproof.evidence.records import Parameters, Protocol, Step
 from longproof.probe.accounting import CANARY_OUTPUT_TOKENS
 from longproof.prove.load_steps import LOAD_STEPS, Situation
 from longproof.prove.options import LOAD_PROBES, PROBES, ProveOptions
+from longproof.prove.quality_step import quality_step
 
 _SHORTEST_TOKENS = 512
 _ROUND_LENGTHS = ((8_000, 8_192), (32_000, 32_768), (128_000, 131_072), (1_000_000, 1_048_576))
@@ -106,7 +107,8 @@ def plan_protocol(
         served_tokens=window.served_tokens,
         trace=trace,
     )
-    planned = {probe: LOAD_STEPS[probe](situation) for probe in LOAD_PROBES if probe in chosen}
+    quality = {"quality": quality_step(window.served_tokens, options)} if "quality" in chosen else {}
+    planned = quality | {probe: LOAD_STEPS[probe](situation) for probe in LOAD_PROBES if probe in chosen}
     impossible = {probe: step for probe, step in planned.items() if isinstance(step, str)}
     steps = (
         _accounting(window, options),
@@ -127,7 +129,7 @@ def plan_protocol(
         budget_tokens=options.budget_tokens,
         steps=tuple(step for step in steps if step.probe in chosen),
         not_run={**impossible, **{probe: LEFT_OUT for probe in PROBES if probe not in chosen}},
-        choices=options.load.words(),
+        choices={**options.load.words(), **options.quality.words()},
     )
 
 

@@ -80,7 +80,7 @@ def require_same_question(directory: Path, label: str, options: ProveOptions) ->
         "output tokens": (protocol.output_tokens, options.output_tokens),
         "budget": ((protocol.budget_ns, protocol.budget_tokens), (options.budget_ns, options.budget_tokens)),
         "probes": (_wanted(protocol), set(options.only or PROBES)),
-        "load": (protocol.choices, options.load.words()),
+        "load or quality": (protocol.choices, {**options.load.words(), **options.quality.words()}),
     }
     if options.timeout_s is not None:
         chosen["timeout"] = (protocol.request_timeout_s, options.timeout_s)

@@ -8,6 +8,8 @@ from longproof.asking.context import ProbeContext
 from longproof.evidence.records import Step
 from longproof.probe import accounting, boundary, busy, conversation, reclaim, speed, sustained, sweep, warmth
 from longproof.prove.parameters import Values, int_of, int_or_none, ints_of, plan_of
+from longproof.quality.plan import QualityPlan
+from longproof.quality.run import run as quality_run
 
 
 async def run_step(ctx: ProbeContext, step: Step) -> None:
@@ -44,6 +46,10 @@ async def _warmth(ctx: ProbeContext, values: Values) -> None:
     await warmth.run(ctx, ints_of(values, "lengths"), int_of(values, "repeats"))
 
 
+async def _quality(ctx: ProbeContext, values: Values) -> None:
+    await quality_run(ctx, plan_of(QualityPlan, values))
+
+
 async def _busy(ctx: ProbeContext, values: Values) -> None:
     await busy.run(ctx, plan_of(busy.BusyPlan, values))
 
@@ -69,6 +75,7 @@ _RUNNERS: dict[str, Callable[[ProbeContext, Values], Awaitable[None]]] = {
     "boundary": _boundary,
     "speed": _speed,
     "warmth": _warmth,
+    "quality": _quality,
     "busy": _busy,
     "reclaim": _reclaim,
     "conversation": _conversation,

@@ -1,0 +1,66 @@
+"""What the quality probe is told to do, and what that costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from longproof.stats.design import Design, Rule
+
+_CONTROL_TOKENS = 160
+"""About what evidence and question are without filler; only the cost depends on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityPlan:
+    """`lengths` are prompt tokens, as the server counts them.
+
+    `mode` ``curve``: `answers` items at every length, a curve with wide intervals. ``climb``: shortest length first, as
+    many as it takes to decide and at most `answers` (a multiple of it where that is cheap), and no length beyond the
+    first that is lost. `threshold` holds for the worst family; `rule`: absolute, or relative to the model's own answers
+    without filler. `closed_book`: items asked without any text. `warm`: items of each length asked again at once, so
+    that the prefix cache serves them. `thinking_tokens` are allowed on top of the answer's. `together`: requests at a
+    time. `corpus`, `code_corpus`: None = the default of the kind.
+    """
+
+    families: tuple[str, ...]
+    lengths: tuple[int, ...]
+    answers: int
+    mode: Literal["curve", "climb"] = "curve"
+    threshold: float = 0.85
+    alpha: float = 0.05
+    rule: Literal["absolute", "retention"] = "absolute"
+    closed_book: int = 4
+    warm: int = 2
+    thinking_tokens: int = 0
+    together: int = 1
+    corpus: str | None = None
+    code_corpus: str | None = None
+    seed: int = 0
+
+    def design(self, chance: float) -> Design:
+        """How the answers of a family with that chance are judged."""
+        return Design(
+            lengths_tokens=self.lengths,
+            threshold=self.threshold,
+            chance=chance,
+            rule=Rule(self.rule),
+            alpha=self.alpha,
+            families=len(self.families),
+            cap=self.answers,
+        )
+
+
+def cost(plan: QualityPlan, output_tokens: int) -> tuple[int, int]:
+    """(requests, tokens) at most, when no family is settled early. Answers are short, whatever they may take."""
+    caps = dict.fromkeys(plan.lengths, plan.answers)
+    if plan.mode == "climb":
+        design = plan.design(0.0)
+        caps = {length: design.cap_at(length) for length in plan.lengths}
+    longest = max(caps.values(), default=0)
+    controls = longest + plan.closed_book
+    each = sum(count * (length + output_tokens) for length, count in caps.items())
+    each += controls * (_CONTROL_TOKENS + output_tokens)
+    warm = min(plan.warm, plan.answers) * len(plan.lengths)
+    requests = sum(caps.values()) + controls + warm
+    return len(plan.families) * requests, len(plan.families) * (each + warm * output_tokens)

@@ -1,0 +1,303 @@
+"""Quality: does the model use what stands in the window? Asks items, stores what they are, and judges nothing for good.
+
+    closed book    the question alone            what is right here was remembered or guessed
+    evidence       needles and question          what is wrong here the model cannot do at any length
+    full           the same under filler, at each length in turn
+    warm           the same prompt again at once: a prefix hit must not change what is right
+
+The same items are asked at every length: only the filler grows. Replies are scored here to decide what to ask next, and
+scored again, from what was stored, by whoever reads the evidence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from longproof.asking.context import Cell, ProbeContext
+from longproof.asking.recovery import check_alive
+from longproof.domain.request import GenerationRequest
+from longproof.errors import CorpusError
+from longproof.evidence.records import ItemBody, Placed, RequestBody
+from longproof.quality.corpora import Corpus, Kind, open_corpus
+from longproof.quality.haystack import TokenizedCorpus, tokenize_corpus
+from longproof.quality.item import Family, Item
+from longproof.quality.judging import Judged, judged
+from longproof.quality.plan import QualityPlan
+from longproof.quality.prover import ProvenPrompt, Prover
+from longproof.quality.tasks import FAMILIES
+from longproof.stats.effective_context import judge, next_ask
+
+PROBE = "quality"
+_SPARE = 1.5
+"""Items drawn beyond what a cell may need: some end without a score."""
+_MOST_WITHOUT_SCORE = 10
+
+
+async def run(ctx: ProbeContext, plan: QualityPlan) -> None:
+    """Asks all families, one after another. Raises BudgetSpent or EngineGone; a family that the corpus cannot give, and
+    lengths that cannot be proven, are noted."""
+    probe = _Quality(ctx, plan)
+    for name in plan.families:
+        await probe.family(FAMILIES[name])
+
+
+@dataclass(slots=True, kw_only=True)
+class _Series:
+    """The answers of one cell so far, in asking order; `next` is the item whose turn it is."""
+
+    outcomes: list[float] = field(default_factory=list[float])
+    asked: dict[int, Judged] = field(default_factory=dict[int, Judged])
+    next: int = 0
+
+
+class _Quality:
+    def __init__(self, ctx: ProbeContext, plan: QualityPlan) -> None:
+        self._ctx = ctx
+        self._plan = plan
+        self._prover = Prover(ctx.engine, route=ctx.protocol.route)
+        self._corpora: dict[Kind, Corpus] = {}
+        self._tokenized: dict[Kind, TokenizedCorpus] = {}
+
+    async def family(self, family: Family) -> None:
+        """One family: controls, then its lengths."""
+        try:
+            asking = _Asking(self, family, self._corpus(family.needs))
+        except CorpusError as reason:
+            self._ctx.note(
+                f"{PROBE}/{family.name}/left_out",
+                probe=PROBE,
+                what="family_left_out",
+                family=family.name,
+                reason=str(reason),
+            )
+            return
+        await (asking.curve() if self._plan.mode == "curve" else asking.climb())
+
+    def _corpus(self, kind: Kind) -> Corpus:
+        if kind not in self._corpora:
+            plan = self._plan
+            source = plan.corpus if kind == "prose" else plan.code_corpus or plan.corpus
+            corpus = open_corpus(source, kind=kind, seed=plan.seed, tokens=max(plan.lengths))
+            self._corpora[kind] = corpus
+            self._ctx.note(
+                f"{PROBE}/corpus/{kind}",
+                probe=PROBE,
+                what="corpus",
+                name=corpus.name,
+                filler=kind,
+                licence=corpus.licence,
+                manifest_sha256=corpus.manifest_sha256,
+            )
+        return self._corpora[kind]
+
+    async def _tokens_of(self, kind: Kind) -> TokenizedCorpus:
+        if kind not in self._tokenized:
+            self._tokenized[kind] = await tokenize_corpus(
+                self._ctx.engine, self._corpora[kind], route=self._ctx.protocol.route
+            )
+        return self._tokenized[kind]
+
+    # -- one question -------------------------------------------------------------------------------------------------
+
+    async def ask(self, item: Item, arm: str, length: int, order: int) -> Judged | None:
+        """One reply, judged; None when its length could not be proven. `length` 0 for controls."""
+        self._store(item, length)
+        key = f"{PROBE}/{item.family}/{arm}/{length}/{item.index}"
+        first = f"{PROBE}/{item.family}/full/{length}/{item.index}"
+        ctx = self._ctx
+        told = ctx.journal.get(first) if arm == "warm" else None
+        nonce = str(told.cell["nonce"]) if isinstance(told, RequestBody) else ctx.prompts.nonce(key)
+        cell: Cell = {"family": item.family, "arm": arm, "length": length, "item": item.index, "order": order}
+        cell["nonce"] = nonce
+
+        async def build(_own: str) -> GenerationRequest:
+            prompt = await self._prove(item, arm, length, nonce)
+            cell.update(end=prompt.end, depth=prompt.depths[0] if prompt.depths else item.depth)
+            return GenerationRequest(
+                prompt=prompt.prompt,
+                max_tokens=item.answer_tokens + self._plan.thinking_tokens,
+                prompt_tokens=prompt.count.total,
+                count_source=prompt.count.source,
+                exact_output=False,
+                cold=arm != "warm" and ctx.engine.capabilities.cold,
+                seed=ctx.protocol.seed,
+                timeout_s=ctx.protocol.request_timeout_s,
+            )
+
+        expected = (length or len(item.question) // 3) + item.answer_tokens
+        body = await ctx.ask_if_provable(key, probe=PROBE, cell=cell, build=build, expected_tokens=expected)
+        if body is None:
+            return None
+        await check_alive(ctx, key, probe=PROBE, after=body.timeline)
+        return judged(item, body)
+
+    async def _prove(self, item: Item, arm: str, length: int, nonce: str) -> ProvenPrompt:
+        if arm == "closed_book":
+            return await self._prover.closed_book(item, nonce=nonce)
+        if arm == "evidence":
+            return await self._prover.evidence_only(item, nonce=nonce)
+        return await self._prover.item(item, await self._tokens_of(item.kind), length, nonce=nonce)
+
+    def _store(self, item: Item, length: int) -> None:
+        """What the item is, once; where its distractors grow with the length, once for each."""
+        key = item_key(item, length)
+        if self._ctx.journal.get(key) is not None:
+            return
+        self._ctx.journal.append(
+            key,
+            ItemBody(
+                probe=PROBE,
+                cell={"length": length},
+                family=item.family,
+                index=item.index,
+                seed=item.seed,
+                needles=tuple(Placed(text=n.text, depth=n.depth, evidence=n.evidence) for n in item.needles),
+                question=item.question,
+                answers=item.answers,
+                candidates=item.candidates,
+                decoys=dict(item.decoys),
+                chance=item.chance,
+                pair=item.pair,
+                answer_tokens=item.answer_tokens,
+                filler=item.kind,
+                depth=item.depth,
+            ),
+        )
+
+    @property
+    def plan(self) -> QualityPlan:
+        return self._plan
+
+    @property
+    def ctx(self) -> ProbeContext:
+        return self._ctx
+
+
+def item_key(item: Item, length: int) -> str:
+    """Where an item is stored. The same item is stored once, unless it is another one at each length."""
+    return (
+        f"{PROBE}/{item.family}/item/{item.index}"
+        if not _dense(item)
+        else (f"{PROBE}/{item.family}/item/{item.index}/{length}")
+    )
+
+
+def _dense(item: Item) -> bool:
+    return item.family.endswith("-dense")
+
+
+class _Asking:
+    """One family of one run."""
+
+    def __init__(self, quality: _Quality, family: Family, corpus: Corpus) -> None:
+        self._quality = quality
+        self._plan = quality.plan
+        self._family = family
+        self._corpus = corpus
+        self._drawn: dict[int, tuple[Item, ...]] = {}
+        caps = [self._plan.answers]
+        if self._plan.mode == "climb":
+            design = self._plan.design(0.0)
+            caps = [design.cap_at(length) for length in self._plan.lengths]
+        self._count = max(self._plan.closed_book, round(max(caps) * (_SPARE if self._plan.mode == "climb" else 1)))
+        self._design = self._plan.design(self._items(0)[0].chance)
+        self._control = _Series()
+        self._cells = {length: _Series() for length in self._plan.lengths}
+
+    def _items(self, length: int) -> tuple[Item, ...]:
+        """The items at a length; 0 for controls, whose distractors are those of the shortest."""
+        if length not in self._drawn:
+            self._drawn[length] = self._family.items(
+                seed=self._plan.seed,
+                n=self._count,
+                corpus=self._corpus,
+                target_tokens=length or min(self._plan.lengths),
+            )
+        return self._drawn[length]
+
+    async def curve(self) -> None:
+        """As many items at every length, in rounds, so that a server that changes does not change the curve's shape."""
+        await self._closed_book()
+        for _ in range(self._plan.answers):
+            await self._batch(0, 1)
+        if self._control.outcomes and judge(self._design, {}, self._control.outcomes).cannot:
+            self._note("cannot")
+            return
+        for i in range(self._plan.answers):
+            for length in self._plan.lengths:
+                await self._batch(length, 1)
+                if i < self._plan.warm:
+                    await self._warm(i, length)
+
+    async def climb(self) -> None:
+        """What decides next, until nothing does."""
+        await self._closed_book()
+        while True:
+            outcomes = {length: series.outcomes for length, series in self._cells.items()}
+            ask = next_ask(self._design, outcomes, self._control.outcomes)
+            if ask is None:
+                break
+            length = ask.length_tokens or 0
+            if not await self._more(length, min(ask.together, max(1, self._plan.together))):
+                self._note("ran_out", length=length)
+                break
+        for length, series in self._cells.items():
+            for i in list(series.asked)[: self._plan.warm]:
+                await self._warm(i, length)
+
+    async def _closed_book(self) -> None:
+        for i, item in enumerate(self._items(0)[: self._plan.closed_book]):
+            await self._quality.ask(item, "closed_book", 0, i)
+
+    async def _warm(self, i: int, length: int) -> None:
+        series = self._cells[length]
+        if i in series.asked:
+            await self._quality.ask(self._items(length)[i], "warm", length, i)
+
+    async def _more(self, length: int, answers: int) -> bool:
+        """Asks until so many more answers have a score. False when the items ran out, or too few get one: more of them
+        would decide nothing."""
+        series = self._series(length)
+        wanted = len(series.outcomes) + answers
+        while len(series.outcomes) < wanted:
+            if not await self._batch(length, min(wanted - len(series.outcomes), max(1, self._plan.together))):
+                return False
+            if series.next >= 2 * len(series.outcomes) + _MOST_WITHOUT_SCORE:
+                return False
+        return True
+
+    async def _batch(self, length: int, many: int) -> bool:
+        """Asks the next items at once. False when there are none."""
+        series = self._series(length)
+        batch = self._next(series, length, many)
+        arm = "full" if length else "evidence"
+        replies = await asyncio.gather(*(self._quality.ask(item, arm, length, i) for i, item in batch))
+        for (i, _), reply in zip(batch, replies, strict=True):  # in asking order, whichever came back first
+            if reply is not None:
+                series.asked[i] = reply
+            if reply is not None and reply.scored is not None:
+                series.outcomes.append(float(reply.scored.right))
+        return bool(batch)
+
+    def _series(self, length: int) -> _Series:
+        return self._cells[length] if length else self._control
+
+    def _next(self, series: _Series, length: int, many: int) -> Sequence[tuple[int, Item]]:
+        items = self._items(length)
+        batch: list[tuple[int, Item]] = []
+        while series.next < len(items) and len(batch) < many:
+            i, series.next = series.next, series.next + 1
+            if length and self._plan.rule == "retention" and not self._control_right(i):
+                continue
+            batch.append((i, items[i]))
+        return batch
+
+    def _control_right(self, i: int) -> bool:
+        reply = self._control.asked.get(i)
+        return reply is not None and reply.scored is not None and reply.scored.right
+
+    def _note(self, what: str, **detail: int) -> None:
+        key = f"{PROBE}/{self._family.name}/{what}" + "".join(f"/{value}" for value in detail.values())
+        self._quality.ctx.note(key, probe=PROBE, what=what, family=self._family.name, **detail)
