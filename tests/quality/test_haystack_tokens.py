@@ -100,3 +100,17 @@ async def test_a_corpus_is_tokenized_by_the_server_that_serves() -> None:
             await client.aclose()
     assert (corpus.how, corpus.drift) == ("ids between marks", 0)
     assert corpus.total_tokens == whole
+
+
+async def test_a_large_corpus_is_sampled_when_the_longest_item_is_short() -> None:
+    """16 items of 100 tokens at 5 characters and 250,000 more are 258,000 characters, of 500,000 or more."""
+    large = generated(seed=1, tokens=100_000)
+    server = CountingServer(byte_level())
+    corpus = await tokenize_corpus(server.engine(), large, route=Route.CHAT, longest_tokens=100)
+    units = [corpus.unit(number) for number in range(len(corpus.tokens))]
+    assert 200_000 < sum(map(len, units)) < 300_000
+    places = [large.units().index(unit) for unit in units]
+    assert places == sorted(set(places))
+    assert places[-1] > 0.9 * len(large.units())
+    whole = await tokenize_corpus(server.engine(), PROSE, route=Route.CHAT, longest_tokens=100)
+    assert len(whole.tokens) == len(PROSE.units())

@@ -110,6 +110,9 @@ async def test_every_length_is_reached_with_needles_whole_when_tokens_add_up(
     # within one unit of the depth: the largest unit over all of the filler
     assert built.haystack is not None
     largest = int(corpus.tokens[built.haystack.units].max()) / built.haystack.tokens
+    if depths:
+        nearest = min(item.needles, key=lambda needle: abs(needle.depth - item.depth))
+        assert built.depth in [d for d, n in zip(built.depths, item.needles, strict=True) if n.depth == nearest.depth]
     assert all(abs(depth - needle.depth) <= largest for depth, needle in zip(built.depths, item.needles, strict=True))
     again = await Prover(server.engine(), route=route).item(item, corpus, target, nonce=nonce)
     assert text_of(again.prompt) == text

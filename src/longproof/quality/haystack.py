@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from random import Random
 
 import numpy as np
@@ -34,6 +33,10 @@ from longproof.quality.unit_tokens import UnitTokens, count_units
 _COMMON_SHARE = 0.01
 """A value that stands in more units than this is common language (yes, 3, None): its lines stay."""
 _SHRINKS = 12
+_SAMPLE_ITEMS = 16
+_SAMPLE_CHARS = 250_000
+_CHARS_PER_TOKEN = 5
+_GROUP_UNITS = 100
 _FEWEST_UNITS = 8
 _ENOUGH_SMALL = 4
 """Units of more than an eighth of the filler are passed over, where the smaller ones make up four times what is needed.
@@ -47,8 +50,8 @@ class TokenizedCorpus:
     costs, `sums` [units + 1] costs of everything before.
     """
 
-    def __init__(self, corpus: Corpus, costs: UnitTokens) -> None:
-        units = corpus.units()
+    def __init__(self, corpus: Corpus, costs: UnitTokens, units: Sequence[str] | None = None) -> None:
+        units = corpus.units() if units is None else units
         self.name = corpus.name
         self.kind: Kind = corpus.kind
         self.licence = corpus.licence
@@ -63,6 +66,10 @@ class TokenizedCorpus:
         self.sums = _sums(costs.tokens)
         self.counted = costs.counted
         self.pool = Pool(costs.tokens, costs.counted)
+        # built now, not at the first item: they take a second for a million tokens, and later requests may be running
+        self._index = TextIndex(self.text)
+        keys = ((key_of(unit), number) for number, unit in enumerate(units))
+        self._by_key = {key: number for key, number in keys if key is not None}
 
     @property
     def total_tokens(self) -> int:
@@ -107,15 +114,6 @@ class TokenizedCorpus:
                     avoided.add(number)
         return frozenset(avoided)
 
-    @cached_property
-    def _index(self) -> TextIndex:
-        return TextIndex(self.text)
-
-    @cached_property
-    def _by_key(self) -> dict[bytes, int]:
-        keys = ((key_of(self.unit(number)), number) for number in range(len(self.tokens)))
-        return {key: number for key, number in keys if key is not None}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Haystack:
@@ -133,10 +131,28 @@ class Haystack:
     tokens: int
 
 
-async def tokenize_corpus(engine: Engine, corpus: Corpus, *, route: Route) -> TokenizedCorpus:
-    """Counts every unit of a corpus on this server, in few calls. Raises EngineMisbehaved, CorpusError."""
-    tally = tally_for(engine, route)
-    return TokenizedCorpus(corpus, await count_units(engine, tally, corpus.units(), corpus.separator))
+async def tokenize_corpus(
+    engine: Engine, corpus: Corpus, *, route: Route, longest_tokens: int | None = None
+) -> TokenizedCorpus:
+    """Counts every unit of a corpus on this server, in few calls. Raises EngineMisbehaved, CorpusError.
+
+    With `longest_tokens`, the longest item that will be built, a much larger corpus is sampled: groups of units in a
+    row, evenly spaced, enough for sixteen such items.
+    """
+    units = corpus.units() if longest_tokens is None else _sample(corpus.units(), longest_tokens)
+    costs = await count_units(engine, tally_for(engine, route), units, corpus.separator)
+    return TokenizedCorpus(corpus, costs, units)
+
+
+def _sample(units: Sequence[str], longest_tokens: int) -> Sequence[str]:
+    wanted = _SAMPLE_ITEMS * _CHARS_PER_TOKEN * longest_tokens + _SAMPLE_CHARS
+    there = sum(map(len, units))
+    groups = range(0, len(units), _GROUP_UNITS)
+    step = there / wanted
+    if step < 2:
+        return units
+    chosen = (groups[int(number * step)] for number in range(int(len(groups) / step)))
+    return [unit for begin in chosen for unit in units[begin : begin + _GROUP_UNITS]]
 
 
 def choose_haystack(

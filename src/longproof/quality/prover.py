@@ -40,9 +40,10 @@ _END_CHARS = 600
 class ProvenPrompt:
     """A prompt, its length, and what it is made of.
 
-    Controls have neither `target_tokens` nor `haystack`. `depths` [needles] are the real ones. `corpus_sha256`: the
-    manifest. `cluster` is the same for prompts that share a haystack, whose answers are not independent. `checked_in`:
-    where the needles and the question were looked for. `end`: the prompt's last characters, for people.
+    Controls have neither `target_tokens` nor `haystack`. `depths` [needles] are the real ones, `depth` that of the
+    needle which the item's own depth speaks of. `corpus_sha256`: the manifest. `cluster` is the same for prompts that
+    share a haystack, whose answers are not independent. `checked_in`: where the needles and the question were looked
+    for. `end`: the prompt's last characters, for people.
     """
 
     prompt: Prompt
@@ -50,6 +51,7 @@ class ProvenPrompt:
     target_tokens: int | None = None
     haystack: Haystack | None = None
     depths: tuple[float, ...] = ()
+    depth: float | None = None
     corpus_sha256: str | None = None
     cluster: str = ""
     checked_in: str
@@ -178,6 +180,7 @@ class Prover:
             target_tokens=wanted.target_tokens,
             haystack=haystack,
             depths=haystack.depths,
+            depth=_depth(wanted, haystack),
             corpus_sha256=wanted.corpus.manifest_sha256,
             cluster=wanted.cluster,
             checked_in=checked_in,
@@ -307,6 +310,16 @@ def _together(members: Iterable[Item]) -> tuple[Needle, ...]:
 def _cluster_id(members: Sequence[Item], corpus: TokenizedCorpus, target_tokens: int) -> str:
     seeds = "\0".join(member.seed for member in members)
     return hashlib.sha256(f"{seeds}\0{corpus.manifest_sha256}\0{target_tokens}".encode()).hexdigest()[:16]
+
+
+def _depth(wanted: _Wanted, haystack: Haystack) -> float | None:
+    own = {needle.text for needle in wanted.item.needles}
+    placed = [
+        (abs(needle.depth - wanted.item.depth), depth)
+        for needle, depth in zip(wanted.needles, haystack.depths, strict=True)
+        if needle.text in own
+    ]
+    return min(placed)[1] if placed else None
 
 
 def _paragraphs(*texts: str) -> str:

@@ -14,8 +14,8 @@ from longproof.quality.corpora.corpus import Document, Kind, Skipped, TextCorpus
 from longproof.quality.corpora.reading import kind_of, read_text
 from longproof.quality.corpora.unreadable import Unreadable
 
-MOST_BYTES = 512 * 2**20
-"""Files beyond this sum are skipped: 512 MiB of text are over 100M tokens."""
+MOST_BYTES = 128 * 2**20
+"""Files beyond this sum are skipped: 128 MiB of text are about 30M tokens."""
 
 _NOT_OURS = frozenset(("__pycache__", "node_modules", "site-packages", "dist-packages", "venv"))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cached_property
 
 _WORD = re.compile(r"\w+")
 
@@ -15,6 +14,7 @@ class TextIndex:
         lowered = text.lower()
         # "İ" becomes two characters in lower case; then only A–Z are lowered, so that places stay places
         self._text = lowered if len(lowered) == len(text) else text.translate(_ASCII_LOWER)
+        self._words = {found.group() for found in _WORD.finditer(self._text)}
         self._known: dict[str, tuple[int, ...]] = {}
 
     def places(self, value: str) -> tuple[int, ...]:
@@ -25,13 +25,13 @@ class TextIndex:
         wanted = value.strip().lower()
         if not wanted:
             return ()
+        if not self._words.issuperset(_WORD.findall(wanted)):
+            return ()
         if wanted not in self._known:
             self._known[wanted] = self._find(wanted)
         return self._known[wanted]
 
     def _find(self, wanted: str) -> tuple[int, ...]:
-        if not self._words.issuperset(_WORD.findall(wanted)):
-            return ()
         pattern = re.compile(r"\s+".join(re.escape(part) for part in wanted.split()))
         return tuple(found.start() for found in pattern.finditer(self._text) if self._is_whole(found))
 
@@ -41,10 +41,6 @@ class TextIndex:
         runs_on_before = begin > 0 and _is_word(text[begin]) and _is_word(text[begin - 1])
         runs_on_after = end < len(text) and _is_word(text[end - 1]) and _is_word(text[end])
         return not runs_on_before and not runs_on_after
-
-    @cached_property
-    def _words(self) -> set[str]:
-        return {found.group() for found in _WORD.finditer(self._text)}
 
 
 _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
