@@ -5,6 +5,7 @@ from __future__ import annotations
 from longproof.claim.metric import Better, Kind, Metric
 from longproof.claim.metrics_busy import BUSY, OVERLOAD
 from longproof.claim.metrics_lifecycle import LIFECYCLE
+from longproof.claim.metrics_quality import QUALITY_METRICS
 from longproof.claim.metrics_sweep import SWEEP_METRICS
 
 __all__ = ["METRICS", "Better", "Kind", "Metric"]
@@ -349,5 +350,5 @@ _ALL: tuple[Metric, ...] = (
     ),
 )
 
-METRICS: dict[str, Metric] = {metric.id: metric for metric in (*_ALL, *BUSY, *OVERLOAD, *LIFECYCLE, *SWEEP_METRICS)}
+METRICS: dict[str, Metric] = {metric.id: metric for metric in (*_ALL, *BUSY, *OVERLOAD, *LIFECYCLE, *SWEEP_METRICS, *QUALITY_METRICS)}
 """All metrics by id."""

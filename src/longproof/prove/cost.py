@@ -13,6 +13,9 @@ from longproof.prove.load_costs import LOAD_COSTS
 from longproof.prove.options import DROP_ORDER
 from longproof.prove.parameters import Values, int_of, int_or_none, ints_of
 
+_WITHOUT_IDLE_STEPS_TOKENS = 384
+"""A prompt that every server takes, where no step names one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
@@ -62,7 +65,7 @@ def smallest_unit_tokens(protocol: Protocol) -> int:
     """The cheapest request that any step begins with: a budget below it measures nothing."""
     idle = [step for step in protocol.steps if step.probe not in LOAD_COSTS]
     asked = [tokens for step in idle for tokens in _asked_tokens(step, protocol.output_tokens)]
-    return min(asked, default=protocol.output_tokens + 1)
+    return min(asked, default=_WITHOUT_IDLE_STEPS_TOKENS + protocol.output_tokens)
 
 
 def duration_ns(cost: Cost, predict: Predict) -> float:
