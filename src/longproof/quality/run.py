@@ -59,6 +59,7 @@ class _Quality:
         self._prover = Prover(ctx.engine, route=ctx.protocol.route)
         self._corpora: dict[Kind, Corpus] = {}
         self._tokenized: dict[Kind, TokenizedCorpus] = {}
+        self._tokenizing = asyncio.Lock()
 
     async def family(self, family: Family) -> None:
         """One family: controls, then its lengths."""
@@ -93,11 +94,15 @@ class _Quality:
         return self._corpora[kind]
 
     async def _tokens_of(self, kind: Kind) -> TokenizedCorpus:
-        if kind not in self._tokenized:
-            self._tokenized[kind] = await tokenize_corpus(
-                self._ctx.engine, self._corpora[kind], route=self._ctx.protocol.route
-            )
-        return self._tokenized[kind]
+        async with self._tokenizing:  # items that are asked together need it at once
+            if kind not in self._tokenized:
+                self._tokenized[kind] = await tokenize_corpus(
+                    self._ctx.engine,
+                    self._corpora[kind],
+                    route=self._ctx.protocol.route,
+                    longest_tokens=max(self._plan.lengths),
+                )
+            return self._tokenized[kind]
 
     # -- one question -------------------------------------------------------------------------------------------------
 
@@ -114,7 +119,7 @@ class _Quality:
 
         async def build(_own: str) -> GenerationRequest:
             prompt = await self._prove(item, arm, length, nonce)
-            cell.update(end=prompt.end, depth=prompt.depths[0] if prompt.depths else item.depth)
+            cell.update(end=prompt.end, depth=item.depth if prompt.depth is None else prompt.depth)
             return GenerationRequest(
                 prompt=prompt.prompt,
                 max_tokens=item.answer_tokens + self._plan.thinking_tokens,

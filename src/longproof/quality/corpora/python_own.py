@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import platform
 import sysconfig
 import warnings
@@ -39,15 +40,17 @@ def python_corpus(*, kind: Kind) -> TextCorpus:
 
 def _sources() -> Iterator[Document]:
     root = Path(sysconfig.get_path("stdlib"))
-    for path in sorted(root.rglob("*.py")):
-        parts = path.relative_to(root).parts
-        # _sysconfigdata holds this machine's paths, which would make every machine's corpus another one
-        if _LEFT_OUT.isdisjoint(parts) and not path.name.startswith("_sysconfigdata"):
-            try:
-                text, _ = read_text(path)
-            except Unreadable:
-                continue
-            yield Document(name="/".join(parts), text=text)
+    for here, folders, files in os.walk(root):
+        folders[:] = sorted(set(folders) - _LEFT_OUT)
+        for name in sorted(files):
+            # _sysconfigdata holds this machine's paths, which would make every machine's corpus another one
+            if name.endswith(".py") and not name.startswith("_sysconfigdata"):
+                path = Path(here) / name
+                try:
+                    text, _ = read_text(path)
+                except Unreadable:
+                    continue
+                yield Document(name=path.relative_to(root).as_posix(), text=text)
 
 
 def _topics() -> Iterator[Document]:
