@@ -350,5 +350,7 @@ _ALL: tuple[Metric, ...] = (
     ),
 )
 
-METRICS: dict[str, Metric] = {metric.id: metric for metric in (*_ALL, *BUSY, *OVERLOAD, *LIFECYCLE, *SWEEP_METRICS, *QUALITY_METRICS)}
+METRICS: dict[str, Metric] = {
+    metric.id: metric for metric in (*_ALL, *BUSY, *OVERLOAD, *LIFECYCLE, *SWEEP_METRICS, *QUALITY_METRICS)
+}
 """All metrics by id."""

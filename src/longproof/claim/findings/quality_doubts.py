@@ -84,8 +84,8 @@ def _memory(family: FamilyReplies) -> Iterator[Finding]:
             id="quality.recited_from_memory",
             severity=Severity.CAUTION,
             text=(
-                f"{family.name}: {len(recited)} of {len(replies)} answers gave the value that the text had before it was"
-                " changed: remembered, although the prompt says otherwise."
+                f"{family.name}: {len(recited)} of {len(replies)} answers gave the value that the text had before it"
+                " was changed: remembered, although the prompt says otherwise."
             ),
             evidence=tuple(r.key for r in recited),
             details={"family": family.name},

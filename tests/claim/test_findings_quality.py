@@ -1,0 +1,240 @@
+"""What may be said about effective context, from replies that are written here by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from longproof.claim.derive import claim_of
+from longproof.claim.findings import quality
+from longproof.claim.gate import gate
+from longproof.claim.statements import Claim, Finding, NotShown, Standing, Statement
+from longproof.claim.view import EvidenceView
+from longproof.domain.events import EndedBy, Usage
+from longproof.domain.verdict import Fail, Pass, Undecided
+from longproof.evidence.records import Body, ItemBody, Placed
+from longproof.prove.parameters import step_of
+from longproof.quality.corpora.generated import generated
+from longproof.quality.item import Item
+from longproof.quality.plan import QualityPlan
+from longproof.quality.tasks import FAMILIES
+from longproof.testing.builders import build_header, build_protocol, build_request, build_timeline, build_view
+
+CORPUS = generated(seed=0, tokens=4_000)
+PLAN = QualityPlan(families=("literal",), lengths=(1_024, 4_096), answers=60)
+Says = Callable[[Item, str, int], str]
+"""(item, arm, length) → the reply."""
+
+
+def right(item: Item, arm: str, length: int) -> str:
+    return "I do not know." if arm == "closed_book" else " ".join(item.answers)
+
+
+def until(limit: int) -> Says:
+    """Right up to a length, and something else beyond."""
+    return lambda item, arm, length: right(item, arm, length) if length <= limit else "It is 555555."
+
+
+def view_of(
+    plan: QualityPlan,
+    says: Says,
+    *,
+    arms: Sequence[str] = ("evidence", "closed_book", "full"),
+    **changes: Any,
+) -> EvidenceView:
+    entries: list[tuple[str, Body]] = []
+    for name in plan.families:
+        for i, item in enumerate(FAMILIES[name].items(seed=0, n=plan.answers, corpus=CORPUS)):
+            entries.append((f"quality/{name}/item/{item.index}", stored(item)))
+            for arm, length in asked(plan, i, arms):
+                cell = {"family": name, "arm": arm, "length": length, "item": item.index, "order": i}
+                sent = length or 100
+                timeline = build_timeline(
+                    prompt_tokens=sent,
+                    text=says(item, arm, length),
+                    **{"finish_reason": "stop", **changes},
+                )
+                key = f"quality/{name}/{arm}/{length}/{item.index}"
+                entries.append((key, build_request("quality", {**cell, "depth": item.depth}, timeline)))
+    header = build_header(protocol=build_protocol(steps=(step_of("quality", plan),)))
+    return build_view(*entries, header=header)
+
+
+def asked(plan: QualityPlan, i: int, arms: Sequence[str]) -> Iterator[tuple[str, int]]:
+    if "evidence" in arms:
+        yield "evidence", 0
+    if "closed_book" in arms and i < 8:
+        yield "closed_book", 0
+    for arm in arms:
+        if arm in ("full", "warm"):
+            yield from ((arm, length) for length in plan.lengths)
+
+
+def stored(item: Item) -> ItemBody:
+    return ItemBody(
+        probe="quality",
+        cell={"length": 0},
+        family=item.family,
+        index=item.index,
+        seed=item.seed,
+        needles=tuple(Placed(text=n.text, depth=n.depth, evidence=n.evidence) for n in item.needles),
+        question=item.question,
+        answers=item.answers,
+        candidates=item.candidates,
+        decoys=dict(item.decoys),
+        chance=item.chance,
+        pair=item.pair,
+        answer_tokens=item.answer_tokens,
+        filler=item.kind,
+        depth=item.depth,
+    )
+
+
+def said(view: EvidenceView) -> list[Statement | Finding | NotShown]:
+    return list(quality.read(view))
+
+
+def reach(view: EvidenceView, metric: str = "effective_context") -> tuple[float | None, float | None]:
+    """(proven up to, lost by)."""
+    found: dict[Standing, float] = {}
+    for item in said(view):
+        if isinstance(item, Statement) and item.metric == metric and item.standing is not Standing.NOT_SHOWN:
+            found[item.standing] = item.value.value  # type: ignore[union-attr]
+    return found.get(Standing.SHOWN), found.get(Standing.REFUTED)
+
+
+def findings(view: EvidenceView) -> set[str]:
+    return {item.id for item in said(view) if isinstance(item, Finding)}
+
+
+def test_the_longest_length_is_proven_when_every_answer_is_right() -> None:
+    assert reach(view_of(PLAN, right)) == (4_096, None)
+
+
+def test_the_length_is_bracketed_when_answers_fail_beyond_it() -> None:
+    assert reach(view_of(PLAN, until(1_024))) == (1_024, 4_096)
+
+
+def test_nothing_is_proven_when_there_are_too_few_answers() -> None:
+    """18 of 18 right: 0.05^(1/18) = 0.847 is below 0.85; 19 would do."""
+    few = replace(PLAN, answers=18)
+    assert reach(view_of(few, right)) == (None, None)
+    assert reach(view_of(replace(PLAN, answers=19), right)) == (4_096, None)
+
+
+def test_no_length_can_hold_when_the_evidence_alone_is_too_much() -> None:
+    view = view_of(PLAN, lambda item, arm, length: "It is 555555.")
+    assert reach(view) == (None, 1_024)
+    assert any("already with the evidence alone" in item.text for item in said(view) if isinstance(item, Statement))
+
+
+def test_the_worst_family_counts_when_there_are_several() -> None:
+    both = replace(PLAN, families=("literal", "multi-key-8"))
+    limits = {"literal": 4_096, "multi-key-8": 1_024}
+    view = view_of(both, lambda item, arm, length: until(limits[item.family])(item, arm, length))
+    assert reach(view) == (1_024, 4_096)
+
+
+def test_the_worst_family_is_unknown_when_one_could_not_be_asked() -> None:
+    plan = replace(PLAN, families=("literal", "quote"))
+    view = view_of(PLAN, right)
+    header = build_header(protocol=build_protocol(steps=(step_of("quality", plan),)))
+    assert reach(replace(view, header=header)) == (None, None)
+
+
+@pytest.mark.parametrize("text", ["", "Let me think about where the ticket"])
+def test_nothing_is_scored_wrong_when_the_budget_ended_the_answer(text: str) -> None:
+    view = view_of(PLAN, lambda item, arm, length: text if length else right(item, arm, length), finish_reason="length")
+    share = next(i for i in said(view) if isinstance(i, Statement) and i.metric == "accuracy")
+    assert share.n == 0
+    assert "60 budget" in share.text
+    assert reach(view) == (None, None)
+
+
+def test_nothing_is_scored_when_the_server_read_another_number_of_tokens() -> None:
+    usage = Usage(prompt_tokens=77, completion_tokens=16)
+    view = view_of(PLAN, right, usage=usage)
+    share = next(i for i in said(view) if isinstance(i, Statement) and i.metric == "accuracy")
+    assert share.n == 0
+    assert "60 length unproven" in share.text
+
+
+def test_a_broken_reply_is_no_wrong_answer_when_the_server_failed() -> None:
+    view = view_of(PLAN, right, ended_by=EndedBy.CUT, finish_reason=None)
+    share = next(i for i in said(view) if isinstance(i, Statement) and i.metric == "accuracy")
+    assert share.n == 0
+    assert "60 failed" in share.text
+
+
+def test_a_leak_is_found_when_answers_are_right_without_text() -> None:
+    assert "quality.closed_book_leak" in findings(view_of(PLAN, lambda item, arm, length: item.answers[0]))
+    assert "quality.closed_book_leak" not in findings(view_of(PLAN, right))
+
+
+def test_cache_damage_is_found_when_warm_answers_are_wrong() -> None:
+    arms = ("evidence", "full", "warm")
+    damaged = view_of(PLAN, lambda i, arm, n: "It is 555555." if arm == "warm" else right(i, arm, n), arms=arms)
+    assert "quality.warm_damage" in findings(damaged)
+    assert "quality.warm_damage" not in findings(view_of(PLAN, right, arms=arms))
+
+
+def test_a_bias_is_found_when_the_model_always_says_no() -> None:
+    plan = replace(PLAN, families=("absent",), answers=20)
+    assert "quality.says_always_the_same" in findings(view_of(plan, lambda item, arm, length: "No."))
+    assert "quality.says_always_the_same" not in findings(view_of(plan, right))
+
+
+def test_a_window_is_found_when_only_the_last_tokens_are_read() -> None:
+    """Evidence farther than 1,024 tokens from the end is lost: at 4,096 tokens all but the last quarter."""
+
+    def says(item: Item, arm: str, length: int) -> str:
+        near = (1 - item.depth) * length <= 1_024
+        return right(item, arm, length) if near else "It is 555555."
+
+    found = findings(view_of(replace(PLAN, lengths=(1_024, 2_048, 4_096)), says))
+    assert "quality.window_bug" in found
+
+
+def test_everything_lost_is_doubted_when_the_model_could_do_it_without_filler() -> None:
+    view = view_of(PLAN, lambda item, arm, length: "It is 555555." if length else right(item, arm, length))
+    assert "quality.all_lost" in findings(view)
+
+
+# -- gate -------------------------------------------------------------------------------------------------------------
+
+
+def verdict(claim: Claim, requirement: str) -> object:
+    return gate(claim, [requirement]).verdicts[0]
+
+
+def test_the_gate_decides_by_what_is_proven_and_lost_when_it_asks_for_a_length() -> None:
+    claim = claim_of(view_of(replace(PLAN, lengths=(1_024, 2_048, 4_096)), until(2_048)))
+    assert isinstance(verdict(claim, "effective_context >= 2k @ 0.85"), Pass)
+    assert isinstance(verdict(claim, "effective_context >= 4096 @ 0.85"), Fail)
+    assert isinstance(verdict(claim, "effective_context >= 3k @ 0.85"), Undecided)
+
+
+def test_the_gate_knows_what_follows_when_another_threshold_is_asked() -> None:
+    """Kept at 0.85, so at 0.8 as well; lost at 0.85, so at 0.9 as well. The others were not measured."""
+    claim = claim_of(view_of(PLAN, until(1_024)))
+    assert isinstance(verdict(claim, "effective_context >= 1k @ 0.8"), Pass)
+    assert isinstance(verdict(claim, "effective_context >= 1k @ 0.9"), Undecided)
+    assert isinstance(verdict(claim, "effective_context >= 4096 @ 0.9"), Fail)
+    assert isinstance(verdict(claim, "effective_context >= 4096 @ 0.8"), Undecided)
+
+
+def test_one_family_can_be_asked_for_when_it_is_named() -> None:
+    plan = replace(PLAN, families=("literal", "multi-key-8"))
+    limits = {"literal": 4_096, "multi-key-8": 1_024}
+    claim = claim_of(view_of(plan, lambda item, arm, length: until(limits[item.family])(item, arm, length)))
+    assert isinstance(verdict(claim, "family_context{family=literal} >= 4096"), Pass)
+    assert isinstance(verdict(claim, "family_context{family=multi-key-8} >= 4096"), Fail)
+
+
+def test_the_same_claim_comes_out_when_a_climb_stopped_on_its_own_answers() -> None:
+    """A climb needs an order and its own test: 60 of 60 right certify there as well, and 0 of 60 refute."""
+    climb = replace(PLAN, mode="climb")
+    assert reach(view_of(climb, until(1_024))) == (1_024, 4_096)
