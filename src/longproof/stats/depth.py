@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betaln, expit, logsumexp, ndtr, ndtri, xlogy
+from numpy.typing import NDArray
+from scipy.special import expit, ndtr, ndtri, xlogy
 
 from longproof.domain.measure import Interval, Unknown
 from longproof.stats.sprt import Floats
+
+Labels = NDArray[np.int64]
 
 _FLAT = 0.05
 """A side of a break counts as flat unless a trend within it is shown at this level."""
@@ -48,7 +51,7 @@ def depth_trend(
     no group has both right and wrong answers at different depths.
     """
     x, y = np.asarray(depths, dtype=np.float64), np.asarray(right, dtype=np.float64)
-    labels = np.zeros(len(x), dtype=np.int64) if groups is None else np.unique(groups, return_inverse=True)[1]
+    labels = _labels(groups, len(x))
     if not len(x) == len(y) == len(labels):
         raise ValueError("depths, answers and groups differ in number")
     z = _score(x, y, labels)
@@ -61,7 +64,7 @@ def depth_trend(
     return DepthTrend(slope=slope, interval=interval, p_value=2 * float(ndtr(-abs(z))), n=len(x))
 
 
-def _score(x: Floats, y: Floats, labels: np.ndarray[tuple[int], np.dtype[np.int64]]) -> float | None:
+def _score(x: Floats, y: Floats, labels: Labels) -> float | None:
     """The stratified score statistic of a slope, standard normal without one. None where nothing varies."""
     total, variance = 0.0, 0.0
     for label in np.unique(labels):
@@ -99,8 +102,9 @@ class Break:
     """The best place to cut answers into near and far by the distance of the evidence from the prompt's end.
 
     The cut lies somewhere from `found_within_tokens` to `lost_from_tokens` (as good as the best). `p_value` belongs to
-    "far is no worse than near", corrected for all places tried. `flat`: neither side has a trend of its own.
-    `power_of_two` is the only power of two in that range, or None where there is none or more than one.
+    "far is no worse than near", by the score test within groups, corrected for all places tried. `flat`: neither side
+    has a trend of its own. `power_of_two` is the only power of two in that range, or None where there is none or more
+    than one.
     """
 
     found_within_tokens: int
@@ -120,12 +124,19 @@ class Break:
         return self.p_value < alpha and self.flat and lost and self.power_of_two is not None
 
 
-def distance_break(distances_tokens: Sequence[int], right: Sequence[bool]) -> Break | Unknown:
-    """Looks for a break in accuracy by distance from the end; answers of several lengths may be pooled.
+def distance_break(
+    distances_tokens: Sequence[int], right: Sequence[bool], groups: Sequence[int] | None = None
+) -> Break | Unknown:
+    """Looks for a break in accuracy by distance from the end.
+
+    Answers of several lengths may be pooled, with the lengths as `groups`: then only differences within a length count,
+    because a longer prompt is harder and its evidence farther away.
 
     Unknown for fewer than ten answers, for fewer than two distances, and where all answers are equal.
     """
+    labels = _labels(groups, len(right))
     order = np.argsort(np.asarray(distances_tokens), kind="stable")
+    labels = labels[order]
     distance = np.asarray(distances_tokens, dtype=np.int64)[order]
     answer = np.asarray(right, dtype=np.float64)[order]
     n, total = len(answer), float(answer.sum())
@@ -142,7 +153,7 @@ def distance_break(distances_tokens: Sequence[int], right: Sequence[bool]) -> Br
     good = np.flatnonzero(likely >= likely[best] - _SUPPORT)
     cut = int(cuts[best])
     low, high = int(distance[cuts[good[0]] - 1]), int(distance[cuts[good[-1]]])
-    single = _fisher(int(near[best]), cut, int(total), n)
+    z = _score((np.arange(n) < cut).astype(np.float64), answer, labels)
     return Break(
         found_within_tokens=low,
         lost_from_tokens=high,
@@ -150,8 +161,8 @@ def distance_break(distances_tokens: Sequence[int], right: Sequence[bool]) -> Br
         near_n=cut,
         far_right=int(far[best]),
         far_n=n - cut,
-        p_value=min(1.0, single * len(cuts)),
-        flat=_is_flat(distance[:cut], answer[:cut]) and _is_flat(distance[cut:], answer[cut:]),
+        p_value=1.0 if z is None else min(1.0, float(ndtr(-z)) * len(cuts)),
+        flat=all(_is_flat(distance[side], answer[side], labels[side]) for side in (slice(cut), slice(cut, None))),
         power_of_two=_only_power(low, high),
     )
 
@@ -163,21 +174,14 @@ def _two_shares(near: Floats, near_n: Floats, far: Floats, far_n: Floats) -> Flo
     return np.add(inside, outside, dtype=np.float64)
 
 
-def _fisher(near_right: int, near_n: int, right: int, n: int) -> float:
-    """The chance that `near_right` or more of `right` fall among `near_n` of n by luck (Fisher's exact test)."""
-    k = np.arange(near_right, min(near_n, right) + 1)
-
-    def log_choose(of: float | Floats, some: float | Floats) -> Floats:
-        return np.asarray(-np.log1p(of) - betaln(np.subtract(of, some) + 1, np.add(some, 1)), dtype=np.float64)
-
-    ways = log_choose(float(near_n), k.astype(np.float64)) + log_choose(
-        float(n - near_n), (right - k).astype(np.float64)
-    )
-    return min(1.0, float(np.exp(logsumexp(ways - log_choose(float(n), float(right))))))
+def _labels(groups: Sequence[int] | None, n: int) -> Labels:
+    if groups is None:
+        return np.zeros(n, dtype=np.int64)
+    return np.unique(np.asarray(groups), return_inverse=True)[1].astype(np.int64)
 
 
-def _is_flat(distance: np.ndarray[tuple[int], np.dtype[np.int64]], answer: Floats) -> bool:
-    z = _score(np.log2(np.maximum(distance, 1)), answer, np.zeros(len(answer), dtype=np.int64))
+def _is_flat(distance: Labels, answer: Floats, labels: Labels) -> bool:
+    z = _score(np.log2(np.maximum(distance, 1)), answer, labels)
     return z is None or 2 * float(ndtr(-abs(z))) >= _FLAT
 
 

@@ -73,18 +73,22 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """The next cell to ask: item number `item` of it; `together` items may be under way without one in vain."""
+    """The next cell to ask (`length_tokens` None: the control): its answer number `answer`, counted from 0.
+
+    `together` answers may be under way at once without one in vain. Where retention is the rule, only items whose
+    control was right give answers at a length.
+    """
 
     length_tokens: int | None
-    item: int
+    answer: int
     together: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What the outcomes so far prove, and what to ask next; None when there is nothing left to ask.
+    """What the outcomes so far prove, and what to ask next: None when there is nothing left to ask.
 
-    `cannot`: the control is refuted, so no length can hold. `control_holds` is None where no control was asked.
+    `cannot`: the control is refuted, so no length can hold. `control` is None where there is none.
     """
 
     control: Cell | None
@@ -99,76 +103,84 @@ class Judgement:
         return sum(cell.n * cell.length_tokens for cell in self.cells if cell.length_tokens is not None)
 
 
-def judge(design: Design, outcomes: Mapping[int, Sequence[float]], control: Sequence[float] | None = None) -> Judgement:
-    """Judges the `outcomes` by length in tokens: 1 right, 0 wrong, or the mean score of a haystack's questions.
+Outcomes = Mapping[int, Sequence[float]]
+"""By length in tokens, in asking order: 1 right, 0 wrong, or the mean score of a haystack's questions. Items without a
+score (budget, length unproven, refused) are no outcomes."""
 
-    Items without a score (budget, length unproven, refused) are no outcomes. `control` None: there is none, and the
-    climb starts at once; a retention design needs one. Raises ValueError for a length that the design does not have.
+
+def judge(design: Design, outcomes: Outcomes, control: Sequence[float] | None = None) -> Judgement:
+    """Judges the outcomes of one family. `control` None: there is none, and the climb starts at once.
+
+    Raises ValueError for a length that the design does not have, and for a retention design without a control.
     """
+    standing, codes, used = _decided(design, outcomes, control)
+    certified, refuted = brackets(design, codes[None, :])
+    return Judgement(
+        control=None if control is None or standing is None else _cell(design, None, control, *standing),
+        cells=tuple(
+            _cell(design, length, outcomes.get(length, ()), int(code), int(after))
+            for length, code, after in zip(design.lengths_tokens, codes, used, strict=True)
+        ),
+        bracket=LengthBracket(
+            certified_tokens=int(certified[0]) or None,
+            refuted_tokens=int(refuted[0]) or None,
+        ),
+        ask=next_ask(design, outcomes, control),
+        cannot=standing is not None and standing[0] == REFUTED,
+    )
+
+
+def next_ask(design: Design, outcomes: Outcomes, control: Sequence[float] | None = None) -> Ask | None:
+    """What to ask next, without the bounds that `judge` computes: for the loop of a run. Errors as in `judge`."""
+    standing, codes, _ = _decided(design, outcomes, control)
+    if control is not None and standing is not None and standing[0] == OPEN:
+        together = fewest_more(design.control_tests[0], control)
+        return Ask(length_tokens=None, answer=len(control), together=together)
+    climbing = True
+    for length, code in zip(design.lengths_tokens, codes, strict=True):
+        if code == OPEN:
+            seen = outcomes.get(length, ())
+            test = design.test_at(length, may_certify=climbing)
+            return Ask(length_tokens=length, answer=len(seen), together=fewest_more(test, seen))
+        climbing = climbing and code == CERTIFIED
+    return None
+
+
+def _decided(
+    design: Design, outcomes: Outcomes, control: Sequence[float] | None
+) -> tuple[tuple[int, int] | None, Codes, Counts]:
+    """The control's code and how many answers it took, then the same for every length."""
     strange = sorted(set(outcomes) - set(design.lengths_tokens))
     if strange:
         raise ValueError(f"lengths {strange} are not of the design {design.lengths_tokens}")
     if control is None and design.rule is Rule.RETENTION:
         raise ValueError("retention is relative to a control, and there is none")
-    standing = None if control is None else _judge_control(design, control)
-    codes, used = _walk_one(design, outcomes)
-    if standing is not None and standing.verdict is not Verdict.CERTIFIED and _stops(design, standing):
-        codes[:], used[:] = UNASKED, 0
-    cells = tuple(
-        _cell(design, length, outcomes.get(length, ()), int(code), int(after))
-        for length, code, after in zip(design.lengths_tokens, codes, used, strict=True)
-    )
-    certified, refuted = brackets(design, codes[None, :])
-    return Judgement(
-        control=standing,
-        cells=cells,
-        bracket=LengthBracket(
-            certified_tokens=int(certified[0]) or None,
-            refuted_tokens=int(refuted[0]) or None,
-        ),
-        ask=_next(design, cells, outcomes, standing, control or ()),
-        cannot=standing is not None and standing.verdict is Verdict.REFUTED,
-    )
-
-
-def _stops(design: Design, control: Cell) -> bool:
-    """An undecided control stops only what is relative to it."""
-    return control.verdict in (Verdict.OPEN, Verdict.REFUTED) or design.rule is Rule.RETENTION
-
-
-def _walk_one(design: Design, outcomes: Mapping[int, Sequence[float]]) -> tuple[Codes, Counts]:
+    standing = None if control is None else _control_decided(design, control)
+    # An undecided control stops only what is relative to it.
+    stops = (OPEN, REFUTED) if design.rule is Rule.ABSOLUTE else (OPEN, REFUTED, UNDECIDED)
+    if standing is not None and standing[0] in stops:
+        lengths = len(design.lengths_tokens)
+        return standing, np.full(lengths, UNASKED, dtype=np.int8), np.zeros(lengths, dtype=np.int64)
     rows = [np.asarray(outcomes.get(length, ()), dtype=np.float64) for length in design.lengths_tokens]
-    width = max(1, *(len(row) for row in rows))
-    padded = np.zeros((1, len(rows), width))
+    padded = np.zeros((1, len(rows), max(1, *(len(row) for row in rows))))
     for j, row in enumerate(rows):
         padded[0, j, : len(row)] = row
     codes, used = walk(design, padded, np.array([[len(row) for row in rows]]))
-    return codes[0], used[0]
+    return standing, codes[0], used[0]
 
 
-def _judge_control(design: Design, outcomes: Sequence[float]) -> Cell:
+def _control_decided(design: Design, control: Sequence[float]) -> tuple[int, int]:
+    if not control:
+        return OPEN, 0
     floor, lost = design.control_tests
-    scores = np.asarray(outcomes, dtype=np.float64)[None, : design.cap]
+    scores = np.asarray(control, dtype=np.float64)[None, : design.cap]
     asked = np.array([scores.shape[1]])
-    if not asked[0]:
-        code, after = OPEN, 0
-    else:
-        code, after = (int(found[0]) for found in decide(floor, scores, asked))
-        below, below_after = (int(found[0]) for found in decide(lost, scores, asked))
-        if below == REFUTED:
-            code, after = REFUTED, below_after
-    return Cell(
-        length_tokens=None,
-        verdict=_VERDICTS[code],
-        right=float(sum(outcomes)),
-        n=len(outcomes),
-        decided_after=after if code != OPEN else None,
-        at_least=anytime_bound(outcomes, Side.ABOVE, design.alpha),
-        at_most=anytime_bound(outcomes, Side.BELOW, design.alpha_refuted),
-    )
+    code, after = (int(found[0]) for found in decide(floor, scores, asked))
+    below, below_after = (int(found[0]) for found in decide(lost, scores, asked))
+    return (REFUTED, below_after) if below == REFUTED else (code, after)
 
 
-def _cell(design: Design, length_tokens: int, outcomes: Sequence[float], code: int, after: int) -> Cell:
+def _cell(design: Design, length_tokens: int | None, outcomes: Sequence[float], code: int, after: int) -> Cell:
     return Cell(
         length_tokens=length_tokens,
         verdict=_VERDICTS[code],
@@ -178,23 +190,3 @@ def _cell(design: Design, length_tokens: int, outcomes: Sequence[float], code: i
         at_least=anytime_bound(outcomes, Side.ABOVE, design.alpha),
         at_most=anytime_bound(outcomes, Side.BELOW, design.alpha_refuted),
     )
-
-
-def _next(
-    design: Design,
-    cells: tuple[Cell, ...],
-    outcomes: Mapping[int, Sequence[float]],
-    standing: Cell | None,
-    control: Sequence[float],
-) -> Ask | None:
-    if standing is not None and standing.verdict is Verdict.OPEN:
-        return Ask(length_tokens=None, item=len(control), together=fewest_more(design.control_tests[0], control))
-    climbing = True
-    for cell in cells:
-        if cell.verdict is Verdict.OPEN:
-            assert cell.length_tokens is not None
-            seen = outcomes.get(cell.length_tokens, ())
-            test = design.test_at(cell.length_tokens, may_certify=climbing)
-            return Ask(length_tokens=cell.length_tokens, item=len(seen), together=fewest_more(test, seen))
-        climbing = climbing and cell.verdict is Verdict.CERTIFIED
-    return None

@@ -1,7 +1,8 @@
 """Accuracy against length with one assumption only: it does not rise. The fit, where it crosses, and a bootstrap.
 
-An estimate beside `psychometric`, for curves of no particular shape. Its bootstrap interval is known to cover too
-little (a bootstrap of a monotone fit is not consistent: Kosorok 2008), and the documents say by how much.
+An estimate beside `psychometric`, for curves of no particular shape. A plain percentile interval of the crossing covers
+far too little: where every answer of a length is right, drawing them again changes nothing, and between two lengths the
+straight line is a guess. So the interval here runs from one length asked about to another.
 """
 
 from __future__ import annotations
@@ -59,26 +60,30 @@ def bootstrap(
     draws: int = 1000,
     confidence: float = 0.95,
 ) -> LengthEstimate:
-    """The crossing with a percentile interval: haystacks are drawn again within every length.
+    """The crossing, and an interval from a bootstrap: haystacks are drawn again within every length.
 
     `scores` pairs a length in tokens with one score in 0..1 per haystack, so that questions which share one stay
-    together. Raises ValueError where a length has no scores or lengths do not ascend.
+    together. A curve that does not rise may fall anywhere between two lengths, so every draw counts with both: the
+    interval runs from a quantile of the last lengths that hold to one of the first that do not. Raises ValueError
+    where a length has no scores or lengths do not ascend.
     """
     lengths = np.array([length for length, _ in scores], dtype=np.float64)
-    if not scores or any(not row for _, row in scores) or np.any(np.diff(lengths) <= 0):
+    if not scores or any(not len(row) for _, row in scores) or np.any(np.diff(lengths) <= 0):
         raise ValueError("every length needs scores, and lengths must ascend")
-    octaves = np.log2(lengths)
     rows = [np.asarray(row, dtype=np.float64) for _, row in scores]
     weights = np.array([float(len(row)) for row in rows])
-    seen = crossing(octaves, non_increasing(np.array([row.mean() for row in rows]), weights), threshold)
+    seen = crossing(np.log2(lengths), non_increasing(np.array([row.mean() for row in rows]), weights), threshold)
     again = np.stack([rng.choice(row, size=(draws, len(row))).mean(axis=1) for row in rows], axis=1)
-    drawn = crossing(octaves, non_increasing(again, np.broadcast_to(weights, again.shape)), threshold)
-    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2], method="inverted_cdf")
+    below = non_increasing(again, np.broadcast_to(weights, again.shape)) < threshold
+    first = np.where(below.any(axis=1), np.argmax(below, axis=1), len(lengths))
+    tail = (1 - confidence) / 2
+    last_held = int(np.quantile(first, tail, method="inverted_cdf")) - 1
+    first_lost = int(np.quantile(first, 1 - tail, method="inverted_cdf"))
     return LengthEstimate(
         tokens=float(np.exp2(seen)) if np.isfinite(seen) else None,
-        low_tokens=float(np.exp2(low)) if np.isfinite(low) else None,
-        high_tokens=float(np.exp2(high)) if np.isfinite(high) else None,
+        low_tokens=float(lengths[last_held]) if last_held >= 0 else None,
+        high_tokens=float(lengths[first_lost]) if first_lost < len(lengths) else None,
         reaches_longest=bool(seen == np.inf),
         confidence=confidence,
-        method=f"isotonic, bootstrap of haystacks ({draws} draws)",
+        method=f"isotonic, bootstrap of haystacks ({draws} draws), from length to length",
     )

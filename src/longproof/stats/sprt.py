@@ -80,6 +80,8 @@ def anytime_bound(outcomes: Sequence[float], side: Side, alpha: float = 0.05) ->
     The bar at which the evidence is exactly enough: the lower bound is above a bar just when that bar is certified.
     0 or 1 where nothing is shown. The evidence falls as the bar moves towards it, so halving finds the root.
     """
+    if not outcomes:
+        return 0.0 if side is Side.ABOVE else 1.0
     enough = math.log(1 / alpha)
     low, high = 0.0, 1.0
     for _ in range(40):
