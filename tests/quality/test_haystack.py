@@ -111,7 +111,7 @@ def test_other_seeds_read_elsewhere_when_there_is_room() -> None:
 
 def test_the_stretch_is_the_same_when_questions_share_it() -> None:
     needles = needles_of([0.1, 0.5, 0.99])
-    haystacks = [chosen(3000 - less, needles, shared_tokens=2900) for less in range(100)]
+    haystacks = [chosen(3000 - less, needles, stretch_tokens=2900, shared=True) for less in range(100)]
     # the stretch is short of 2,900 by 3 to 42 tokens, so with 2,901 to 3,000 a trim of up to 142 tokens follows
     texts = [haystack_text(CORPUS, haystack, needles) for haystack in haystacks]
     common = next(i for i, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1)

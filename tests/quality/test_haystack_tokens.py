@@ -16,7 +16,7 @@ from longproof.engines.registry import connect
 from longproof.quality.corpora import Document, TextCorpus
 from longproof.quality.corpora.generated import generated
 from longproof.quality.haystack import tokenize_corpus
-from longproof.quality.unit_tokens import UnitTokens, count_units
+from longproof.quality.unit_tokens import UnitTokens, _absent_word, count_units
 from longproof.testing import HONEST, LyingEngine
 from longproof.testing.dialects import OPENAI
 from longproof.testing.fake_tokenizer import tokenizer
@@ -76,6 +76,18 @@ async def test_costs_are_shared_out_when_the_server_gives_no_ids() -> None:
     for number in probed:
         alone = len(server.tokenizer.encode(PROSE.units()[number] + "\nSo it began").ids)
         assert int(found.tokens[number]) == alone - len(server.tokenizer.encode("So it began").ids)
+
+
+async def test_another_mark_is_drawn_when_the_corpus_holds_the_first_ones() -> None:
+    first = _absent_word(["nothing of the kind"])
+    second = _absent_word([f"it holds {first}"])
+    assert first is not None
+    assert second is not None
+    assert first != second
+    texts = "\n\n".join([*PROSE.units()[:50], f"A line with {first} in it.", f"And {second}s in another."])
+    corpus = TextCorpus(name="m", kind="prose", licence="ours", documents=[Document(name="a.txt", text=texts)])
+    found = await counted(CountingServer(byte_level()), corpus)
+    assert (found.how, len(found.tokens)) == ("ids between marks", 52)
 
 
 async def test_small_requests_tell_the_costs_when_the_server_only_answers() -> None:

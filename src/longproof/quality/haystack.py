@@ -163,16 +163,18 @@ def choose_haystack(
     seed: str,
     avoid: frozenset[int] = frozenset(),
     attempt: int = 0,
-    shared_tokens: int | None = None,
+    stretch_tokens: int | None = None,
+    shared: bool = False,
 ) -> Haystack | None:
     """A haystack whose filler costs `tokens`; None when whole units do not make that up.
 
-    `attempt` draws other units for the trim. `shared_tokens`: the stretch is chosen, and the needles are placed in it,
-    as for a haystack of that many tokens, the same for several questions; only the trim after it differs. Raises
-    CorpusError when the corpus is too short.
+    The stretch is chosen for `stretch_tokens` (default: the same), so that a correction changes the trim alone;
+    `attempt` draws other units for it. `shared`: needles stand where they would at `stretch_tokens`, and never within
+    the trim: several questions then have the same text up to it. Raises CorpusError when the corpus is too short.
     """
     corpus.check_holds(tokens)
-    stretch = _stretch(corpus, tokens if shared_tokens is None else shared_tokens, Random(f"{seed}/stretch"), avoid)
+    basis = tokens if stretch_tokens is None else stretch_tokens
+    stretch = _stretch(corpus, basis, Random(f"{seed}/stretch"), avoid)
     taken = np.zeros(len(corpus.tokens), dtype=np.bool_)
     taken[np.fromiter(avoid, dtype=np.int64, count=len(avoid))] = True
     taken[stretch] = True
@@ -183,8 +185,7 @@ def choose_haystack(
         if trim is not None:
             units = np.concatenate([kept, np.asarray(trim, dtype=np.int64)])
             sums = _sums(corpus.tokens[units])
-            latest = len(units) if shared_tokens is None else len(kept)
-            borders = _borders(sums, needles, tokens if shared_tokens is None else shared_tokens, latest)
+            borders = _borders(sums, needles, basis if shared else tokens, len(kept) if shared else len(units))
             return Haystack(
                 units=units,
                 trimmed=len(trim),

@@ -112,11 +112,12 @@ class Prover:
             nonce=nonce,
             target_tokens=target_tokens,
             cluster=_cluster_id(members, corpus, target_tokens),
+            shared=len(members) > 1,
         )
         with _explained(target_tokens):
             questions = [await self._without(wanted, member.question) for member in members]
             own = questions[members.index(item)] if item in members else await self._without(wanted, item.question)
-            return await self._reach(wanted, own, shared=max(questions) if cluster else None)
+            return await self._reach(wanted, own, longest=max(questions))
 
     async def closed_book(self, item: Item, *, nonce: str = "") -> ProvenPrompt:
         """The question alone: what is right here was remembered or guessed. Raises as `item`."""
@@ -128,8 +129,8 @@ class Prover:
 
     # -- to the target ------------------------------------------------------------------------------------------------
 
-    async def _reach(self, wanted: _Wanted, without_filler: int, *, shared: int | None) -> ProvenPrompt:
-        """Chooses, counts and corrects. `shared`: tokens without filler of the cluster's longest question."""
+    async def _reach(self, wanted: _Wanted, without_filler: int, *, longest: int) -> ProvenPrompt:
+        """Chooses, counts and corrects. `longest`: tokens without filler of the cluster's longest question."""
         if without_filler > wanted.target_tokens + ALLOWED_TOKENS_OFF:
             raise wanted.unproven(
                 f"{wanted.target_tokens:,} tokens do not hold template, needles and question: these alone are "
@@ -140,7 +141,9 @@ class Prover:
             raise wanted.unproven("the server counts only what it answers, and nobody else can count for it")
         scale = 1 + wanted.corpus.drift
         filler = round((wanted.target_tokens - without_filler) / scale)
-        stretch = None if shared is None else round((wanted.target_tokens - shared) / scale)
+        stretch = round((wanted.target_tokens - longest) / scale)
+        if not wanted.corpus.counted.all():
+            stretch -= _TRIMMABLE_TOKENS  # costs are guesses: room for the trim to make up for them
         best: tuple[Haystack, str, TokenCount] | None = None
         for attempt in range(_ROUNDS):
             haystack = wanted.choose(filler, attempt, stretch)
@@ -154,7 +157,7 @@ class Prover:
             if off == 0 or (attempt + 1 >= _PATIENT_ROUNDS and abs(off) <= ALLOWED_TOKENS_OFF):
                 break
             filler -= off
-            if stretch is not None and abs(off) > _TRIMMABLE_TOKENS:
+            if abs(off) > _TRIMMABLE_TOKENS:
                 stretch -= off
         return await self._finished(wanted, best, without_filler)
 
@@ -261,8 +264,9 @@ class _Wanted:
     nonce: str
     target_tokens: int
     cluster: str
+    shared: bool
 
-    def choose(self, filler_tokens: int, attempt: int, shared_tokens: int | None) -> Haystack | None:
+    def choose(self, filler_tokens: int, attempt: int, stretch_tokens: int) -> Haystack | None:
         """Of that many tokens, or one less or more where whole units do not make them up."""
         for tokens in (filler_tokens, filler_tokens - 1, filler_tokens + 1):
             if tokens < 0:
@@ -274,7 +278,8 @@ class _Wanted:
                 seed=self.seed,
                 avoid=self.avoid,
                 attempt=attempt,
-                shared_tokens=shared_tokens,
+                stretch_tokens=stretch_tokens,
+                shared=self.shared,
             )
             if found is not None:
                 return found

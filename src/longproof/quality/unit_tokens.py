@@ -23,7 +23,9 @@ from longproof.asking.tally import Tally
 from longproof.engines.base import Engine
 from longproof.errors import EngineProtocolError, UsageError
 
-_MARKS = ("qzxjv", "vqkzx", "zjxqvk", "xqjzvw")
+_MARK_LETTERS = "bcdfghjklmnpqrstvwxz"
+_MARK_LENGTH = 6
+_MARKS_TRIED = 20
 _BATCH_CHARS = 262_144
 _SHARED_BATCH_CHARS = 65_536
 _SAMPLE_CHARS = 4_096
@@ -66,7 +68,7 @@ async def count_units(engine: Engine, tally: Tally, units: Sequence[str], separa
 
 
 async def _between_marks(engine: Engine, units: Sequence[str], separator: str) -> NDArray[np.int64] | None:
-    mark = next((word for word in _MARKS if not any(word in unit.lower() for unit in units)), None)
+    mark = _absent_word(units)
     learned = None if mark is None else await _learn_mark(engine, mark, separator)
     if mark is None or learned is None:
         return None
@@ -81,6 +83,14 @@ async def _between_marks(engine: Engine, units: Sequence[str], separator: str) -
         costs.append(np.diff(places) - len(pattern) - after_mark)
     found = np.concatenate(costs)
     return found if bool((found > 0).all()) else None
+
+
+def _absent_word(units: Sequence[str]) -> str | None:
+    """A word without vowels that no unit holds. Drawn, not listed: a list would stand in this file, and this file may
+    be what a corpus holds."""
+    chance = Random("marks")
+    words = ("".join(chance.choices(_MARK_LETTERS, k=_MARK_LENGTH)) for _ in range(_MARKS_TRIED))
+    return next((word for word in words if not any(word in unit for unit in units)), None)
 
 
 async def _learn_mark(engine: Engine, mark: str, separator: str) -> tuple[NDArray[np.int64], int] | None:
