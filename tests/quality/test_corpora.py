@@ -50,7 +50,11 @@ def test_prose_and_code_are_there_when_python_is_the_corpus() -> None:
     assert texts.holds("garbage collector")
     assert sum(map(len, texts.units())) > 1_000_000
     assert sum(map(len, code.units())) > 3_000_000
-    assert texts.manifest_sha256 != code.manifest_sha256
+    assert texts.manifest_sha256 == code.manifest_sha256
+    part = python_corpus(kind="code", tokens=8_000)  # 16 x 5 x 8,000 + 1.5M characters: a fifth to a quarter of 9M
+    assert 1_000_000 < sum(len(document.text) for document in part.documents()) < 4_000_000
+    assert len(part.documents()) < len(code.documents()) / 2
+    assert part.manifest_sha256 == code.manifest_sha256
     assert texts.licence.startswith("PSF")
     for unit in code.units()[::50]:
         ast.parse(unit)

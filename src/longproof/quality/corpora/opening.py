@@ -18,7 +18,8 @@ DEFAULTS: dict[Kind, str] = {"prose": generated.NAME, "code": python_own.NAME}
 def open_corpus(source: str | None, *, kind: Kind, seed: int, tokens: int, cache: Path | None = None) -> TextCorpus:
     """The corpus that `source` names, of one kind; None is the default of the kind.
 
-    `tokens` is the longest item it has to fill (a bound for the generated one, which is as long as it is asked to be).
+    `tokens` is the longest item it has to fill: the generated one is made that long, and of 'python' no more is read
+    than that takes.
     A kept name wins over a folder of the same name: write ``./NAME`` for that. Raises CorpusError for a source that
     cannot be found or read, or has nothing of the kind.
     """
@@ -31,7 +32,7 @@ def open_corpus(source: str | None, *, kind: Kind, seed: int, tokens: int, cache
             )
         return generated.generated(seed=seed, tokens=tokens)
     if wanted == python_own.NAME:
-        return python_own.python_corpus(kind=kind)
+        return python_own.python_corpus(kind=kind, tokens=tokens)
     if kept_named(wanted, cache=cache) is not None:
         return open_kept(wanted, kind=kind, cache=cache)
     if Path(wanted).exists():
