@@ -268,5 +268,5 @@ def test_names_on_the_list_are_those_of_the_families_when_read() -> None:
     assert [family.name for family in FAMILIES.values()] == list(FAMILIES)
     assert set(FAMILIES) == {
         "literal", "multi-key-8", "multi-key-dense", "multi-value", "alias-2", "alias-3", "paraphrase", "count",
-        "order-4", "order-8", "absent", "state", "code-definition", "call-trace", "quote", "join",
+        "order-4", "order-8", "absent", "state", "code-definition", "code-relation", "call-trace", "quote", "join",
     }  # fmt: skip

@@ -86,8 +86,8 @@ def read_definition(item: Item) -> set[str]:
         found = re.search(rf"\b{part}(?:: [^,=]+)? ?= ?(\d+)", ast.unparse(function.args))
         assert found is not None
         return {found[1]}
-    (name,) = asked(r"(?:value of|does) (\w+)", item)
-    if "Which decorator" in item.question:
+    (name,) = asked(r"(?:value|decorator|parent class) of (\w+)", item)
+    if "the decorator" in item.question:
         return {
             decorator.id
             for node in nodes
@@ -95,7 +95,7 @@ def read_definition(item: Item) -> set[str]:
             for decorator in node.decorator_list
             if isinstance(decorator, ast.Name)
         }
-    if "inherit" in item.question:
+    if "parent class" in item.question:
         return {
             base.id
             for node in nodes
@@ -151,6 +151,7 @@ READERS: dict[str, Callable[[Item], set[str]]] = {
     "absent": look_for_it,
     "state": read_value,
     "code-definition": read_definition,
+    "code-relation": read_definition,
     "call-trace": trace_calls,
     "quote": find_quote,
     "join": join_documents,

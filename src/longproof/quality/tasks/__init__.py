@@ -6,7 +6,7 @@ from longproof.quality.item import Family
 from longproof.quality.tasks.absent import AbsentOrPresent
 from longproof.quality.tasks.alias import AliasChain
 from longproof.quality.tasks.call_trace import CallTrace
-from longproof.quality.tasks.code_definition import CodeDefinition
+from longproof.quality.tasks.code_definition import RELATIONS, VALUES, CodeDefinition
 from longproof.quality.tasks.count import Counting
 from longproof.quality.tasks.join import Join
 from longproof.quality.tasks.literal import Literal
@@ -30,7 +30,8 @@ _ALL: tuple[Family, ...] = (
     SameRequest(name="order-8", requests=8),
     AbsentOrPresent(),
     LatestState(),
-    CodeDefinition(),
+    CodeDefinition(name="code-definition", asked=VALUES),
+    CodeDefinition(name="code-relation", asked=RELATIONS),
     CallTrace(),
     QuoteAttribution(),
     Join(),

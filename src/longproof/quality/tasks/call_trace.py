@@ -27,7 +27,9 @@ Chain: TypeAlias = tuple[ast.FunctionDef, ...]
 
 HOPS = (1, 2, 3)
 _DECOY_CHAINS = {1: 3, 2: 1, 3: 1}
-"""So that four to six calling functions are shown, whatever the number of hops."""
+FEWEST_CALLERS = 4
+"""Calling functions shown: four, for three hops six. The chance of a guess is that of four for all: one number for the
+family, never too small."""
 _QUESTIONS = {
     1: "Which function calls {called}?",
     2: "{called} is called by one function. Which function calls that function?",
@@ -76,7 +78,6 @@ class CallTrace:
         ]
         answer, *between, called = [names[0][function.name] for function in wanted]
         others = [new for known in names[1:] for new in known.values()]
-        callers = sum(len(chain) - 1 for chain in (wanted, *decoys))
         return Item(
             family=self.name,
             index=slot.index,
@@ -86,7 +87,7 @@ class CallTrace:
             answers=(answer,),
             candidates=(answer, *between, *others),
             decoys={**dict.fromkeys(between, "stopped on the way"), **dict.fromkeys(others, "another chain")},
-            chance=1 / callers,
+            chance=1 / FEWEST_CALLERS,
             answer_tokens=64,
             kind="code",
             depth=slot.depth,

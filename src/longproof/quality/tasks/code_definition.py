@@ -8,7 +8,7 @@ recites what it learned names the old value, and that is kept apart from not fin
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -20,14 +20,16 @@ from longproof.quality.tasks.python_source import copied, modules, salted, witho
 from longproof.quality.tasks.wording import in_text_order
 
 Asked: TypeAlias = Literal["default", "constant", "parent", "decorator"]
-ASKED: tuple[Asked, ...] = ("default", "constant", "parent", "decorator")
+VALUES: tuple[Asked, ...] = ("default", "constant")
+RELATIONS: tuple[Asked, ...] = ("parent", "decorator")
+"""Families of their own: SmolLM2-135M reads values (12 of 16 without filler), not relations (2 of 16)."""
 MEMORY = "original value: memory, not the text"
 
 _QUESTIONS: dict[Asked, str] = {
     "default": "What is the default value of {part} in {name}? Answer with the value only.",
     "constant": "What is the value of {name}? Answer with the value only.",
-    "parent": "Which class does {name} inherit from? Answer with the name of the class only.",
-    "decorator": "Which decorator does {name} have? Answer with the name of the decorator only.",
+    "parent": "What is the parent class of {name}? Answer with the name of the class only.",
+    "decorator": "What is the decorator of {name}? Answer with the name of the decorator only.",
 }
 _MOST_LINES = 12
 _MOST_CHARACTERS = 400
@@ -53,7 +55,8 @@ class Found:
 class CodeDefinition:
     """One definition and two of the same kind beside it, one with the same parameter where the corpus has it."""
 
-    name: str = "code-definition"
+    name: str
+    asked: tuple[Asked, ...]
     needs: Kind = "code"
     real: bool = True
     distractors: int = 2
@@ -61,8 +64,8 @@ class CodeDefinition:
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing. Only kinds of which the corpus has enough are asked."""
         del target_tokens
-        found = _collected(corpus, f"{seed}/{self.name}", enough=_ENOUGH_PER_ITEM * max(n, 4))
-        kinds: list[Asked] = [asked for asked in ASKED if len(found[asked]) > self.distractors]
+        found = _collected(corpus, f"{seed}/{self.name}", self.asked, enough=_ENOUGH_PER_ITEM * max(n, 4))
+        kinds: list[Asked] = [asked for asked in self.asked if len(found[asked]) > self.distractors]
         if not kinds:
             raise CorpusError(
                 f"corpus {corpus.name} has no {1 + self.distractors} short Python definitions of the same kind, "
@@ -127,21 +130,22 @@ def _rewritten(found: Found, name: str, value: str) -> str:
 # -- what a corpus has ------------------------------------------------------------------------------------------------
 
 
-def _collected(corpus: Corpus, label: str, *, enough: int) -> dict[Asked, list[Found]]:
+def _collected(corpus: Corpus, label: str, wanted: Sequence[Asked], *, enough: int) -> dict[Asked, list[Found]]:
     """Definitions by question, each name once; reading stops when there is enough of every kind."""
-    found: dict[Asked, dict[str, Found]] = {asked: {} for asked in ASKED}
+    found: dict[Asked, dict[str, Found]] = {asked: {} for asked in wanted}
     for _, module in modules(corpus, label):
-        for definition in _definitions(module):
+        for definition in _definitions(module, wanted):
             found[definition.asked].setdefault(definition.name, definition)
         if all(len(kind) >= enough for kind in found.values()):
             break
     return {asked: list(kind.values()) for asked, kind in found.items()}
 
 
-def _definitions(module: ast.Module) -> Iterator[Found]:
-    for node in module.body:
-        if isinstance(node, ast.Assign):
-            yield from _constant(node)
+def _definitions(module: ast.Module, wanted: Sequence[Asked]) -> Iterator[Found]:
+    if "constant" in wanted:
+        for node in module.body:
+            if isinstance(node, ast.Assign):
+                yield from _constant(node)
     for node in ast.walk(module):
         if isinstance(node, ast.ClassDef):
             found = list(_parent(node))
@@ -149,6 +153,7 @@ def _definitions(module: ast.Module) -> Iterator[Found]:
             found = [*_defaults(node), *_decorator(node)]
         else:
             continue
+        found = [definition for definition in found if definition.asked in wanted]
         if found and _is_short(node):
             yield from found
 

@@ -1,4 +1,4 @@
-"""The right one among values of the same form: beside eight others, or one for every 64 tokens of the text."""
+"""The right one among values of the same form: one of eight, or one of as many as there are stretches of 64 tokens."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ TOKENS_PER_KEY = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiKey:
-    """Names with a number each; one is asked for, the others are its `distractors`."""
+    """`keys` names with a number each; one is asked for."""
 
     name: str = "multi-key-8"
     needs: Kind = "prose"
     real: bool = False
-    distractors: int = 8
+    keys: int = 8
 
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing."""
         del target_tokens
-        return tuple(_item(self.name, slot, self.distractors, corpus) for slot in slots(self.name, seed=seed, n=n))
+        return tuple(_item(self.name, slot, self.keys, corpus) for slot in slots(self.name, seed=seed, n=n))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +41,14 @@ class DenseKeys:
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. Without a length there are as few keys as there ever are."""
         keys = max(FEWEST_KEYS, (target_tokens or 0) // TOKENS_PER_KEY)
-        return tuple(
-            _item(self.name, slot, keys - 1, corpus, two_words=True) for slot in slots(self.name, seed=seed, n=n)
-        )
+        return tuple(_item(self.name, slot, keys, corpus, two_words=True) for slot in slots(self.name, seed=seed, n=n))
 
 
-def _item(family: str, slot: Slot, distractors: int, corpus: Corpus, *, two_words: bool = False) -> Item:
+def _item(family: str, slot: Slot, keys: int, corpus: Corpus, *, two_words: bool = False) -> Item:
     fresh = Fresh(slot.seed, corpus)
     thing = slot.chance.choice(THINGS)
     names = fresh.paired_names if two_words else fresh.names
-    (key, *others), (value, *wrong) = names(distractors + 1), fresh.numbers(distractors + 1)
+    (key, *others), (value, *wrong) = names(keys), fresh.numbers(keys)
     needles = [Needle(text=states(thing, key, value), depth=slot.depth)]
     for other, number in zip(others, wrong, strict=True):
         needles.append(Needle(text=states(thing, other, number), depth=slot.chance.random(), evidence=False))
@@ -63,6 +61,6 @@ def _item(family: str, slot: Slot, distractors: int, corpus: Corpus, *, two_word
         answers=(value,),
         candidates=(value, *wrong),
         decoys=dict.fromkeys(wrong, "value of another key"),
-        chance=1 / (distractors + 1),
+        chance=1 / keys,
         depth=slot.depth,
     )
