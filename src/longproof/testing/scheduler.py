@@ -16,7 +16,7 @@ from longproof.testing.behaviour import Behaviour
 from longproof.testing.bell import Bell
 from longproof.testing.fake_pool import Gauges, Pool, Ticket
 from longproof.testing.lie import Lie, find
-from longproof.testing.lies_of_load import StarveLong, StarveShort, Thrash
+from longproof.testing.lies_of_load import AdmitThenHang, StarveLong, StarveShort, Thrash
 
 
 def _nothing() -> int:
@@ -28,8 +28,8 @@ class Seat(Ticket):
     """A sequence among those that share steps.
 
     `computed` tokens have their KV; a token is `produced` when all before it are computed. `look_up` tells how many a
-    cache has. `frozen`: it never gets anything. `keeps`: its blocks stay taken when it is done. `done`: its whole answer is
-    there.
+    cache has. `frozen`: it never gets anything. `keeps`: its blocks stay taken when it is done. `done`: its answer is
+    whole.
     """
 
     prompt_tokens: int
@@ -115,11 +115,8 @@ class Scheduler(Pool):
         """The next step; takes blocks, preempts and admits."""
         step, lost = Step(), self.preemptions
         greedy = self._greedy()
-        step.stretch = max(
-            (lie.stretch for seat in greedy for lie in seat.lies if isinstance(lie, StarveShort)), default=1.0
-        )
         for seat in greedy or self.seats:
-            tokens = min(seat.remaining, self._behaviour.step_tokens - step.tokens)
+            tokens = self._share(seat, step)
             if seat not in self._running or seat.frozen or tokens <= 0:
                 continue
             if self._thrashes(seat):
@@ -128,6 +125,7 @@ class Scheduler(Pool):
                 step.add(seat, tokens)
         if self.preemptions == lost and not greedy:
             self._admit_into(step, now_ns)
+        step.stretch = max((lie.stretch for seat, _ in step.parts if (lie := self._starving(seat))), default=1.0)
         self._under_way = True
         return step
 
@@ -169,11 +167,20 @@ class Scheduler(Pool):
         self.changed.ring()
 
     def _greedy(self) -> list[Seat]:
-        return [seat for seat in self.seats if seat.remaining > 1 and find(seat.lies, StarveShort) is not None][:1]
+        return [seat for seat in self.seats if self._starving(seat)][:1]
+
+    def _starving(self, seat: Seat) -> StarveShort | None:
+        return None if _answers(seat) else find(seat.lies, StarveShort)
 
     def _thrashes(self, seat: Seat) -> bool:
         lie = find(seat.lies, Thrash)
         return lie is not None and self.running >= lie.running and seat.produced - seat.kept_since >= lie.every_tokens
+
+    def _share(self, seat: Seat, step: Step) -> int:
+        """Tokens that a seat gets of what is left of the step."""
+        most = self._behaviour.prompt_step_tokens if self.running + self.waiting > 1 else None
+        left = self._behaviour.step_tokens - step.tokens
+        return min(seat.remaining, left if most is None else min(left, most))
 
     def _grow(self, seat: Seat, tokens: int) -> bool:
         """Blocks for so many tokens; False when the seat itself had to go."""
@@ -210,8 +217,10 @@ class Scheduler(Pool):
                 seat.cached = min(seat.look_up(), seat.prompt_tokens)
                 seat.computed = min(seat.cached, seat.prompt_tokens - 1)
             seat.kept_since = seat.produced
+            hang = find(seat.lies, AdmitThenHang)
+            seat.frozen = hang is not None and self.running >= hang.beside
             self._run(seat)
-            tokens = min(seat.remaining, self._behaviour.step_tokens - step.tokens)
+            tokens = self._share(seat, step)
             self._take(seat, self.blocks.of(seat.computed + tokens) if grows else need)
             if not seat.frozen:
                 step.add(seat, tokens)
