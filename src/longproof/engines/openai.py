@@ -121,7 +121,7 @@ class OpenAIEngine:
 
     async def prepare(self, request: GenerationRequest) -> Prepared:
         """Makes a request's body, off the clock."""
-        request_id = uuid.uuid4().hex
+        request_id = request.request_id or uuid.uuid4().hex
         fields = self.body(request, request_id)
         return Prepared(request=request, request_id=request_id, body=await json_body(fields), fields=frozenset(fields))
 
