@@ -11,8 +11,7 @@ from longproof.domain.units import format_ns
 
 _IDLE_SAMPLES = 4
 """With fewer the idle server's band is not known."""
-_LEAST_SLOW = 3
-"""One or two slow requests are jitter: the next of n + 1 is the slowest with 1 in n + 1."""
+_ALPHA = 0.01
 
 
 def recovery_statement(overload: Overload) -> Iterator[Statement | NotShown]:
@@ -60,7 +59,7 @@ def recovery_findings(overload: Overload) -> Iterator[Finding]:
     keys = tuple(item.key for item in recovery.asked[:20])
     if took is None:
         watched = recovery.asked[-1].timeline.finished_ns - recovery.ended_ns
-        if recovery.slow_first >= _LEAST_SLOW or len(recovery.asked) - sum(map(recovery.quick, recovery.asked)) > 2:
+        if _beyond_jitter(overload, len(recovery.asked) - sum(map(recovery.quick, recovery.asked))):
             yield Finding(
                 id="overload.no_recovery",
                 severity=Severity.FAULT,
@@ -71,7 +70,7 @@ def recovery_findings(overload: Overload) -> Iterator[Finding]:
                 ),
                 evidence=keys,
             )
-    elif took > slow_after_ns and recovery.slow_first >= _LEAST_SLOW:
+    elif took > slow_after_ns and _beyond_jitter(overload, recovery.slow_first):
         yield Finding(
             id="overload.slow_recovery",
             severity=Severity.CAUTION,
@@ -83,6 +82,12 @@ def recovery_findings(overload: Overload) -> Iterator[Finding]:
             evidence=keys,
             details={"recovery": format_ns(took)},
         )
+
+
+def _beyond_jitter(overload: Overload, slow: int) -> bool:
+    """Whether so many slow requests are more than chance: of n + 1 requests alike the last is the slowest with a
+    chance of 1 in n + 1, and here it is slower still by half."""
+    return slow > 0 and (1 / (len(overload.idle.done) + 1)) ** slow <= _ALPHA
 
 
 def _unknown(overload: Overload, recovery: Recovery) -> str | None:
