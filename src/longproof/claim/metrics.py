@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from longproof.claim.metric import Better, Kind, Metric
 from longproof.claim.metrics_busy import BUSY, OVERLOAD
+from longproof.claim.metrics_compare import COMPARE
 from longproof.claim.metrics_lifecycle import LIFECYCLE
 from longproof.claim.metrics_sweep import SWEEP_METRICS
 
@@ -349,5 +350,7 @@ _ALL: tuple[Metric, ...] = (
     ),
 )
 
-METRICS: dict[str, Metric] = {metric.id: metric for metric in (*_ALL, *BUSY, *OVERLOAD, *LIFECYCLE, *SWEEP_METRICS)}
+METRICS: dict[str, Metric] = {
+    metric.id: metric for metric in (*_ALL, *BUSY, *OVERLOAD, *LIFECYCLE, *SWEEP_METRICS, *COMPARE)
+}
 """All metrics by id."""

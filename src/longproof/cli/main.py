@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 import longproof
+from longproof.cli.compare import compare
 from longproof.cli.demo import demo
 from longproof.cli.derive import derive
 from longproof.cli.gate import gate
@@ -31,7 +32,7 @@ def cli() -> None:
     """
 
 
-for _command in (plan, demo, prove, derive, report, gate, inspect):
+for _command in (plan, demo, prove, derive, report, gate, compare, inspect):
     cli.add_command(_command)
 
 
