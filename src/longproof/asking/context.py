@@ -14,6 +14,7 @@ from typing import Protocol as Port
 from typing import TypeAlias
 
 from longproof.asking.prompts import LengthUnproven, PromptBuilder
+from longproof.asking.restarter import Restarter
 from longproof.clock import Clock, SystemClock
 from longproof.domain.deployment import Deployment
 from longproof.domain.events import EngineSample
@@ -60,7 +61,7 @@ class Budget(Port):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeContext:
-    """Everything a probe may use."""
+    """Everything a probe may use. `restarter`: how the server is restarted, None where nobody can."""
 
     engine: Engine
     deployment: Deployment
@@ -70,6 +71,7 @@ class ProbeContext:
     budget: Budget
     progress: Progress
     clock: Clock = field(default_factory=SystemClock)
+    restarter: Restarter | None = None
 
     async def ask(
         self, key: str, *, probe: str, cell: Cell, build: Build, expected_tokens: int, sampled: bool = False
