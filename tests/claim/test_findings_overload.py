@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from loads import Entry, counting, gauges, gone, hung, in_stream, note, refused, timeline, view, window
@@ -12,8 +13,7 @@ from longproof.claim.statements import Finding, NotShown, Severity, Standing, St
 from longproof.claim.view import EvidenceView
 from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.domain.measure import Measured
-from longproof.evidence.records import SessionBody
-from longproof.testing.builders import build_request
+from longproof.evidence.records import Lag, SessionBody, WindowBody
 
 STEP_MS = 10_000.0
 
@@ -66,19 +66,22 @@ IDLE = step(0, 1, spread(0, 20))
 """2 good requests a second; p95 of TTFT 20 ms and of TPOT 10 ms, so good is 100 ms and 50 ms."""
 
 
-def recovery(*ttft_ms: float, every_ms: float = 500, after_ms: float = 0) -> list[Entry]:
-    """Requests after the window of number 3 (it ends at 70 s), one at a time."""
+def recovery(*ttft_ms: float, every_ms: float = 500, after_ms: float = 0, lags: Sequence[Lag] = ()) -> list[Entry]:
+    """One window after that of number 3 (it ends at 70 s), one request at a time."""
     band = note("overload", "band", ttft_ns=32_000_000, tpot_ns=17_000_000, in_a_row=3, most_ns=30_000_000_000, n=20)
-    asked: list[Entry] = [
-        (
-            f"overload/recovery/{i}",
-            build_request(
-                "overload", {"role": "recovery", "number": i}, timeline(70_000 + after_ms + i * every_ms, ttft_ms=ttft)
-            ),
-        )
-        for i, ttft in enumerate(ttft_ms)
-    ]
-    return [band, *asked]
+    start = 70_000 + after_ms
+    items = [timeline(start + i * every_ms, ttft_ms=ttft) for i, ttft in enumerate(ttft_ms)]
+    *requests, (key, body) = window(
+        "overload/recovery/0",
+        "overload",
+        {"phase": "recovery", "number": 4},
+        {"concurrency": 1},
+        [("short", item) for item in items],
+        start_ms=start,
+        end_ms=start + len(ttft_ms) * every_ms,
+    )
+    assert isinstance(body, WindowBody)
+    return [band, *requests, (key, replace(body, lags=tuple(lags)))]
 
 
 QUICK = recovery(20, 20, 20)
@@ -204,6 +207,14 @@ def test_it_does_not_recover_when_all_stay_slow() -> None:
     assert set(found) == {"overload.no_recovery"}
     assert found["overload.no_recovery"].severity is Severity.FAULT
     assert said(of)["overload.overload_recovery"].standing is Standing.NOT_SHOWN
+
+
+def test_nothing_is_concluded_when_the_client_was_short_of_a_processor() -> None:
+    """Six seconds, of which the client's loop was away for two: the answers may have been on time."""
+    lags = [Lag(at_ns=71_000_000_000, late_ns=2_000_000_000)]
+    of = view(IDLE, step(3, 8, spread(60_000, 80)), recovery(*[90.0] * 12, lags=lags))
+    assert findings(of) == {}
+    assert "short of a processor" in said(of)["overload.overload_recovery"].text
 
 
 def test_recovery_is_not_shown_when_the_run_was_interrupted_before_it() -> None:

@@ -13,7 +13,7 @@ from longproof.claim.findings.busy_long import long_findings, long_statements, q
 from longproof.claim.findings.busy_short import drift_of, drift_statement, short_findings, short_statements
 from longproof.claim.findings.refusals import error_after_200, retry_after_missing
 from longproof.claim.findings.words import told
-from longproof.claim.load_spans import preemptions
+from longproof.claim.load_spans import client_was_late, late_share, preemptions
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.claim.view import EvidenceView
 from longproof.domain.measure import Measured, Provenance, Unknown
@@ -181,6 +181,16 @@ def _drifted(busy: Busy) -> str:
 
 def _not_shown(view: EvidenceView, busy: Busy) -> Iterator[NotShown]:
     notes = {note.what: note for _, note in view.notes(PROBE)}
+    if client_was_late(*(window.body for window in busy.windows)):
+        share = max(late_share(window.body) for window in busy.windows)
+        yield NotShown(
+            topic="busy_client",
+            text=(
+                "That times under load are the server's alone: the client was short of a processor, up to"
+                f" {share:.0%} of a window."
+            ),
+            how="run the client on a machine of its own, or give it more processors",
+        )
     if "fails_alone" in notes:
         yield NotShown(
             topic="busy_fails_alone",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from longproof.claim.busy_phases import PROBE, Asked, Busy
-from longproof.claim.load_spans import Span, largest_pause_ns, longest_silence
+from longproof.claim.load_spans import Span, client_was_late, largest_pause_ns, late_within_ns, longest_silence
 from longproof.claim.metrics import METRICS
 from longproof.claim.sampled import Sampled, describe_spread, sampled_statement, show
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
@@ -264,7 +264,8 @@ def _stood_still(busy: Busy) -> Finding | None:
     chance = 1.0
     for item, silence in zip(items, silences, strict=True):
         enough = max(_SILENT_SHARE * item.prefill.ns, _SILENT_TIMES * usual, _SILENT_NS)
-        if silence.ns < enough:
+        late_ns = late_within_ns(item.window.body, silence)
+        if silence.ns - late_ns < enough:  # what the client was away is no silence of the server's
             return None
         chance /= watched // silence.ns + 1
     if chance > ALPHA:
@@ -289,6 +290,8 @@ def _waited_longer(busy: Busy) -> Finding | None:
     idle_ns = busy.idle_ns
     sent = _ttft_s([short for item in busy.injections for short in item.sent_in("prefill")])
     if idle_ns is None or not busy.alone or len(busy.injections) < _LEAST_INJECTIONS:
+        return None
+    if client_was_late(*(window.body for window in busy.windows)):
         return None
     for alone in busy.alone:
         base = _ttft_s(alone.settled)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from longproof.claim.findings.busy_long import queue_stuck
 from longproof.claim.findings.overload_recovery import recovery_findings, recovery_statement
 from longproof.claim.findings.refusals import error_after_200, retry_after_missing
+from longproof.claim.load_spans import client_was_late
 from longproof.claim.overload_steps import PROBE, Overload, Slo, StepSeen, overload_of
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.claim.view import EvidenceView
@@ -44,6 +45,13 @@ def read(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
     yield from recovery_statement(overload)
     yield from _findings(view, overload)
     yield from _not_run(view)
+    late = [step.label for step in _all(overload) if client_was_late(step.window.body)]
+    if late:
+        yield NotShown(
+            topic="overload_client",
+            text=f"What gives with {', '.join(late)}: the client itself was short of a processor then.",
+            how="run the client on a machine of its own, or give it more processors",
+        )
     peak = _best(overload)
     if peak is overload.steps[-1]:
         yield NotShown(
@@ -259,6 +267,7 @@ def _given_way(overload: Overload) -> Iterator[Finding]:
     """Thrash or collapse: goodput beyond the peak is below half of it, and that is not lateness alone."""
     peak, slo = _best(overload), overload.slo
     beyond = overload.steps[overload.steps.index(peak) + 1 :] if peak in overload.steps else overload.steps
+    beyond = [step for step in beyond if not client_was_late(step.window.body)]
     fallen = [step for step in beyond if _below(len(step.good(slo)), step, len(peak.good(slo)), peak, _HALF)]
     thrashing = [step for step in fallen if _thrashes(step)]
     busiest = max(_all(overload), key=lambda step: len(step.done) / step.took_s)
