@@ -27,6 +27,15 @@ def test_engine_is_empty_and_has_its_address_after_a_restart(complete) -> None:
     assert len(engine.log.requests) == 3
 
 
+def test_metrics_tell_when_this_life_began(metric) -> None:
+    engine = lying_engine(Behaviour(dialect=VLLM))
+    with engine as url:
+        first = metric(url, "process_start_time_seconds")
+        assert metric(url, "process_start_time_seconds") == first
+        engine.restart()
+        assert metric(url, "process_start_time_seconds") > first
+
+
 def test_command_restarts_it_when_given_the_control_url(complete) -> None:
     engine = lying_engine()
     with engine as url:
