@@ -17,6 +17,7 @@ from longproof.asking.arrivals import Replay, replay
 from longproof.asking.context import BudgetSpent, ProbeContext, Progress
 from longproof.asking.prompts import PromptBuilder
 from longproof.asking.recovery import EngineGone, check_alive
+from longproof.asking.restarter import Restarter, restarter_for
 from longproof.clock import Clock
 from longproof.domain.request import ChatMessage, ChatPrompt, GenerationRequest, Route, TextPrompt
 from longproof.engines.base import Engine
@@ -84,6 +85,7 @@ async def prove(
     trace = _trace(options)
     engine = await target.open(directory / "engine.log")
     try:
+        restarter = restarter_for(engine, options.load.restart_command)
         deployment = await engine.introspect()
         protocol = plan_protocol(deployment, engine.capabilities, options, trace)
         header = Header(
@@ -96,7 +98,7 @@ async def prove(
         )
         with _journal(directory, header) as journal:
             watcher.planned(header, directory, resumed=bool(journal.records))
-            stopped_by = await _run(engine, journal, clock, watcher)
+            stopped_by = await _run(engine, journal, clock, watcher, restarter)
             await engine.aclose()
             journal.seal(complete=stopped_by is None)
     finally:
@@ -124,7 +126,9 @@ def _journal(directory: Path, header: Header) -> Journal:
     return journal
 
 
-async def _run(engine: Engine, journal: Journal, clock: Clock, watcher: Watcher) -> str | None:
+async def _run(
+    engine: Engine, journal: Journal, clock: Clock, watcher: Watcher, restarter: Restarter | None
+) -> str | None:
     """All steps; returns why it stopped early, or None."""
     protocol = journal.header.protocol
     budget = RunBudget(protocol, journal.records)
@@ -138,6 +142,7 @@ async def _run(engine: Engine, journal: Journal, clock: Clock, watcher: Watcher)
         budget=budget,
         progress=_Counted(watcher, budget),
         clock=clock,
+        restarter=restarter,
     )
     try:
         await _calibrate(ctx, budget)

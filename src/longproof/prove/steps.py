@@ -6,7 +6,19 @@ from collections.abc import Awaitable, Callable
 
 from longproof.asking.context import ProbeContext
 from longproof.evidence.records import Step
-from longproof.probe import accounting, boundary, busy, conversation, reclaim, speed, sustained, sweep, warmth
+from longproof.probe import (
+    accounting,
+    boundary,
+    busy,
+    conversation,
+    overload,
+    reclaim,
+    restart,
+    speed,
+    sustained,
+    sweep,
+    warmth,
+)
 from longproof.prove.parameters import Values, int_of, int_or_none, ints_of, plan_of
 
 
@@ -60,6 +72,14 @@ async def _sweep(ctx: ProbeContext, values: Values) -> None:
     await sweep.run(ctx, plan_of(sweep.SweepPlan, values))
 
 
+async def _restart(ctx: ProbeContext, values: Values) -> None:
+    await restart.run(ctx, plan_of(restart.RestartPlan, values))
+
+
+async def _overload(ctx: ProbeContext, values: Values) -> None:
+    await overload.run(ctx, plan_of(overload.OverloadPlan, values))
+
+
 async def _sustained(ctx: ProbeContext, values: Values) -> None:
     await sustained.run(ctx, plan_of(sustained.SustainedPlan, values))
 
@@ -73,5 +93,7 @@ _RUNNERS: dict[str, Callable[[ProbeContext, Values], Awaitable[None]]] = {
     "reclaim": _reclaim,
     "conversation": _conversation,
     "sweep": _sweep,
+    "restart": _restart,
     "sustained": _sustained,
+    "overload": _overload,
 }
