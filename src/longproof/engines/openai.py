@@ -26,6 +26,7 @@ from longproof.domain.request import (
     TokenCount,
 )
 from longproof.engines.base import Capabilities, OnContent
+from longproof.engines.json_fields import JsonObject
 from longproof.engines.known import joined
 from longproof.engines.link import Link
 from longproof.engines.local_tokenizer import LocalTokenizer
@@ -157,6 +158,14 @@ class OpenAIEngine:
             self._refused.add(name)
             if isinstance(request, Prepared):
                 return timeline
+
+    async def answer(self, request: GenerationRequest, request_id: str, fields: Mapping[str, object]) -> JsonObject:
+        """The whole answer to a request that is not streamed, with `fields` in its body. Raises EngineUnreachable, also
+        when `request.timeout_s` is over, `Refused`, or EngineProtocolError for what is no answer."""
+        body = {**self.body(request, request_id), **fields, "stream": False}
+        del body["stream_options"]
+        path = self.chat_path if request.route is Route.CHAT else self.completions_path
+        return await self._link.post_json(path, body, timeout_s=request.timeout_s)
 
     def body(self, request: GenerationRequest, request_id: str) -> dict[str, object]:
         """The JSON body of a request. `request.extra` comes last and wins."""
