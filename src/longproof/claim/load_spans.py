@@ -87,9 +87,10 @@ def _total(sample: EngineSample, name: str) -> float | None:
     return sum(found) if found else None
 
 
-MOST_LATE_SHARE = 0.1
+MOST_LATE_SHARE = 0.25
 """A client whose event loop is away for more of a window than this was short of a processor: it saw things late, and
-where the server runs beside it, that was slow for the same reason. On a quiet machine it is a few per cent."""
+where the server runs beside it, that was slow for the same reason. On a quiet machine it is a few per cent. Below it,
+the lateness is taken off."""
 
 
 def late_share(body: WindowBody) -> float:

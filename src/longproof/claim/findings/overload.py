@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from longproof.claim.findings.busy_long import queue_stuck
 from longproof.claim.findings.overload_recovery import recovery_findings, recovery_statement
 from longproof.claim.findings.refusals import error_after_200, retry_after_missing
-from longproof.claim.load_spans import client_was_late
+from longproof.claim.load_spans import client_was_late, late_share
 from longproof.claim.overload_steps import PROBE, Overload, Slo, StepSeen, overload_of
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.claim.view import EvidenceView
@@ -267,11 +267,11 @@ def _given_way(overload: Overload) -> Iterator[Finding]:
     """Thrash or collapse: goodput beyond the peak is below half of it, and that is not lateness alone."""
     peak, slo = _best(overload), overload.slo
     beyond = overload.steps[overload.steps.index(peak) + 1 :] if peak in overload.steps else overload.steps
-    beyond = [step for step in beyond if not client_was_late(step.window.body)]
     fallen = [step for step in beyond if _below(len(step.good(slo)), step, len(peak.good(slo)), peak, _HALF)]
     thrashing = [step for step in fallen if _thrashes(step)]
     busiest = max(_all(overload), key=lambda step: len(step.done) / step.took_s)
-    idle_work = [step for step in fallen if _below(len(step.done), step, len(busiest.done), busiest, _WORK)]
+    sound = [step for step in fallen if not client_was_late(step.window.body)]
+    idle_work = [step for step in sound if _below(len(step.done), step, len(busiest.done), busiest, _WORK)]
     best = len(peak.good(slo)) / peak.took_s
     if thrashing:
         worst = max(thrashing, key=lambda step: step.preemptions or 0)
@@ -302,7 +302,9 @@ def _given_way(overload: Overload) -> Iterator[Finding]:
 
 
 def _below(count: int, step: StepSeen, of_count: int, of_step: StepSeen, share: float) -> bool:
-    return p_not_below(count, step.took_s, of_count, of_step.took_s, share) < ALPHA
+    """Whether its rate is below `share` of the other's, in the time that the client had a processor."""
+    seen_s = step.took_s * max(0.01, 1 - late_share(step.window.body))
+    return p_not_below(count, seen_s, of_count, of_step.took_s, share) < ALPHA
 
 
 def _thrashes(step: StepSeen) -> bool:
