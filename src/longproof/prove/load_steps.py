@@ -24,7 +24,7 @@ _SHORTEST_SHORT_TOKENS = 48
 _MOST_AT_ONCE = 64
 _OVERLOAD_OUTPUT_TOKENS = 32
 _SUSTAINED_NS = 60 * _S
-_SUSTAINED_WINDOWS = 12
+_SUSTAINED_WINDOWS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def _conversation(at: Situation) -> Planned:
         delta_tokens=max(_SHORTEST_SHORT_TOKENS, at.served_tokens // 32),
         turns=4,
         concurrencies=tuple(sorted({1, min(4, at.concurrency)})),
-        repeats=min(2, at.options.repeats),
+        repeats=min(3, at.options.repeats),
     )
     longest = plan.longest_tokens(at.options.output_tokens)
     if longest > at.served_tokens:
