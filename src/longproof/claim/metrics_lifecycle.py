@@ -34,6 +34,21 @@ def _compared(prefix: str, name: str, what: str, since: str) -> Metric:
     )
 
 
+def _handed(id_: str, unit: str, better: Better, definition: str, formula: str, inputs: tuple[str, ...]) -> Metric:
+    return Metric(
+        id=id_,
+        unit=unit,
+        better=better,
+        kind=Kind.RATIO if unit == "ratio" else Kind.SAMPLES,
+        by_length=True,
+        definition=definition,
+        formula=formula,
+        inputs=inputs,
+        undefined="no request of this length went through both sides, or the metrics do not say",
+        cold=True,
+    )
+
+
 LIFECYCLE: tuple[Metric, ...] = (
     _reclaim_time("reclaim_time_queued", "leaving a request that waits behind others"),
     _reclaim_time("reclaim_time_at_once", "leaving a request a moment after sending it"),
@@ -111,5 +126,48 @@ LIFECYCLE: tuple[Metric, ...] = (
         formula="ttft(first) / mean ttft(later of the same length)",
         inputs=("restart requests",),
         undefined="no later request of the same length completed",
+    ),
+    _handed(
+        "pd_prefill_time",
+        "s",
+        Better.LOWER,
+        "The prefill side's part of a request through a prefill/decode pair: from sending to its whole answer.",
+        "engine_timings.pd_prefill_ns / 1e9",
+        ("timeline.engine_timings",),
+    ),
+    _handed(
+        "pd_decode_ttft",
+        "s",
+        Better.LOWER,
+        "The decode side's part up to its first token: from asking it, the transfer of KV included.",
+        "engine_timings.pd_decode_ttft_ns / 1e9",
+        ("timeline.engine_timings",),
+    ),
+    _handed(
+        "pd_transferred",
+        "fraction",
+        Better.HIGHER,
+        "Share of the prompt whose KV the decode side took over, by its own count of prompt tokens by source.",
+        "tokens with source external_kv_transfer / prompt tokens",
+        ("engine metrics of the decode side",),
+    ),
+    _handed(
+        "pd_decode_ratio",
+        "ratio",
+        Better.LOWER,
+        "The decode side's time to first token with KV taken over, as a multiple of computing the same prompt itself.",
+        "geometric mean of pd_decode_ttft / ttft of the decode side alone, over pairs of the same prompt",
+        ("disaggregated requests",),
+    ),
+    Metric(
+        id="pd_success",
+        unit="fraction",
+        better=Better.HIGHER,
+        kind=Kind.PROPORTION,
+        by_length=True,
+        definition="Share of requests that went through both sides and completed.",
+        formula="completed / sent, alone and together",
+        inputs=("disaggregated requests",),
+        undefined="nothing was sent through a pair",
     ),
 )
