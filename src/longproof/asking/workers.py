@@ -73,10 +73,11 @@ class _Worker:
 class Workers:
     """The processes. Use `load_workers` to start them.
 
-    `lost` says in words which workers ended by themselves.
+    `lost` says in words which workers ended by themselves; `url` is where they send.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, url: str, clock: Clock) -> None:
+        self.url = url
         self._clock = clock
         self._workers: list[_Worker] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -142,10 +143,10 @@ class Workers:
         self._lags, self._checks = [], 0
         return taken
 
-    async def start(self, url: str, count: int, api_key: str | None) -> None:
+    async def start(self, count: int, api_key: str | None) -> None:
         """Starts `count` processes and waits until each is ready. TimeoutError after a minute."""
         async with asyncio.timeout(_START_S):
-            self._workers = list(await asyncio.gather(*(_start(n, url, api_key) for n in range(count))))
+            self._workers = list(await asyncio.gather(*(_start(n, self.url, api_key) for n in range(count))))
             for worker in self._workers:
                 if await read_said(worker.reader) is None:
                     raise RuntimeError(f"load worker {worker.number} did not start")
@@ -196,9 +197,9 @@ async def load_workers(
     url: str, count: int, *, api_key: str | None = None, clock: Clock | None = None
 ) -> AsyncGenerator[Workers, None]:
     """`count` processes that send to the server at `url` while inside."""
-    workers = Workers(clock or SystemClock())
+    workers = Workers(url, clock or SystemClock())
     try:
-        await workers.start(url, count, api_key)
+        await workers.start(count, api_key)
         yield workers
     finally:
         await workers.aclose()
