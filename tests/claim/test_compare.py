@@ -131,6 +131,20 @@ def test_capacity_follows_from_a_factor_and_is_none_when_it_differs_too() -> Non
     ]
 
 
+def test_a_hash_of_the_configuration_says_that_something_differs_and_not_what() -> None:
+    """vLLM's build ends in one; another version before it is a difference of its own."""
+    builds = [
+        build_deployment(engine_build=reported(f"vllm-0.32.0-{end}", "an answer")) for end in ("5625b4fc", "90f0ffee")
+    ]
+    a, b = (view([asked(0)], deployment=deployment) for deployment in builds)
+    facts = compare(a, b, factors=["speculative"]).facts
+    assert [(item.name, item.role) for item in facts.differing] == [("engine_build", "follows")]
+    assert facts.told
+    newer = view([asked(0)], deployment=build_deployment(engine_build=reported("vllm-0.33.0-90f0ffee", "an answer")))
+    with pytest.raises(ConfigurationMismatch, match="also in engine_build"):
+        compare(a, newer, factors=["speculative"])
+
+
 def test_what_a_side_does_not_tell_is_said_and_not_refused() -> None:
     silent = build_deployment(kv_dtype=Unknown(reason="not in /props"))
     facts = compare(view([asked(0)], deployment=silent), view([asked(0)], deployment=quantized())).facts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -40,6 +41,9 @@ _FOLLOW = frozenset(
     }
 )
 """What an engine works out from the rest: it follows from a factor and is none."""
+_HASHED = re.compile(r"(?P<shown>vllm-.+)-[0-9a-f]{8}$")
+"""vLLM's build ends in eight digits of a hash over its whole configuration (entrypoints/serve/utils/fingerprint.py,
+0.32): that it differs says that something does, not what."""
 _UNKNOWN = "unknown"
 
 
@@ -65,8 +69,8 @@ class FactsCompared:
 
     @property
     def told(self) -> bool:
-        """Whether the servers' own words show that the factor differs."""
-        return any(item.role == "factor" for item in self.differing)
+        """Whether the servers' own words show that the factor, or at least something, differs."""
+        return bool(self.differing)
 
 
 def compare_facts(a: Header, b: Header, factors: Sequence[str]) -> FactsCompared:
@@ -76,7 +80,7 @@ def compare_facts(a: Header, b: Header, factors: Sequence[str]) -> FactsCompared
     told = [
         (name, was, now) for name, was, now in differences(a.fingerprint, b.fingerprint) if _UNKNOWN not in (was, now)
     ]
-    own = [item for item in told if item[0] not in _FOLLOW or _is_in(item[0], covered)]
+    own = [item for item in told if not _follows(*item) or _is_in(item[0], covered)]
     beyond = [item for item in own if not _is_in(item[0], covered)] if factors else own[1:]
     if beyond:
         _refuse(own, beyond, factors)
@@ -124,6 +128,13 @@ def _covered(factor: str, deployments: Sequence[Deployment]) -> tuple[str, ...]:
         f"--factor {factor} names nothing that servers tell",
         advice=f"name one of {', '.join(sorted(FACTORS))}, or a fact of 'longproof inspect'",
     )
+
+
+def _follows(name: str, a: str, b: str) -> bool:
+    """Whether a difference follows from others and is no choice of its own."""
+    builds = _HASHED.match(a), _HASHED.match(b)
+    hashed = name == "engine_build" and all(builds) and len({found["shown"] for found in builds if found}) == 1
+    return name in _FOLLOW or hashed
 
 
 def _is_in(name: str, covered: Sequence[str]) -> bool:

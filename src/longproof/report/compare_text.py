@@ -27,6 +27,7 @@ _METRICS = {
     "output_rate_ratio": "Output tokens per second, all together, B / A",
 }
 _STYLES = {Said.HIGHER: "yellow", Said.LOWER: "yellow", Said.SAME: "green", Said.UNDECIDED: "dim"}
+_FOLLOWS = {"engine_build": "a hash of the whole configuration: something differs"}
 _WIDTH = 19
 _LEAST_P = 0.001
 _LEAST_SPAN = math.log(1.25)
@@ -108,7 +109,7 @@ def _facts(comparison: Comparison) -> Iterator[RenderableType]:
                 subject.field_name(fact.name),
                 clean(fact.a),
                 clean(fact.b),
-                "" if fact.role == "factor" else "follows from the rest",
+                "" if fact.role == "factor" else _FOLLOWS.get(fact.name, "follows from the rest"),
             )
         yield grid
     else:
