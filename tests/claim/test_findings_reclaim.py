@@ -13,7 +13,7 @@ from longproof.claim.statements import Finding, NotShown, Severity, Standing, St
 from longproof.claim.view import EvidenceView
 from longproof.domain.events import EndedBy, EngineSample
 from longproof.domain.measure import Measured, reported
-from longproof.evidence.records import Body, SamplesBody, WindowBody
+from longproof.evidence.records import Body, NoteBody, SamplesBody, WindowBody
 from longproof.testing.builders import (
     build_deployment,
     build_hang,
@@ -286,6 +286,17 @@ def test_memory_that_goes_on_growing_is_a_caution_when_the_process_shows_it(
         for entry in cycle(number, usage, busy=busy, rss=(500 + mib) * 2**20)
     ]
     assert list(findings(view(idle(), entries))) == ids
+
+
+def test_memory_of_our_own_process_counts_when_we_own_it() -> None:
+    """The engine's metrics speak of another process, which does not grow."""
+    usage, busy = held(200)
+    entries: list[Entry] = []
+    for number in range(8):
+        entries += cycle(number, usage, busy=busy, rss=2.0**20)
+        note = NoteBody(probe="reclaim", what="memory", detail={"memory_bytes": (500 + 8 * number) << 20})
+        entries.append((f"reclaim/prefill/disconnect/{number}/memory", note))
+    assert list(findings(view(idle(), entries))) == ["reclaim.memory_leaked"]
 
 
 def test_a_frozen_gauge_is_blind_when_requests_decode_under_it() -> None:

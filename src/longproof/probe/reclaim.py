@@ -176,6 +176,9 @@ class _Reclaim:
         )
         for name, body in done.requests:
             await check_alive(ctx, name, probe=PROBE, after=body.timeline)
+        owned = ctx.engine.memory_bytes()
+        if owned is not None:
+            ctx.note(f"{key}/memory", probe=PROBE, what="memory", memory_bytes=owned)
         if not then_largest and before is not None and not rest.reached:
             await self._nudge(key, cell)
 
