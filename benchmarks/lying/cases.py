@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from longproof.asking.arrivals import one_length
 from longproof.asking.background import Background
 from longproof.asking.context import ProbeContext
-from longproof.probe import busy, overload, reclaim, restart, sustained
+from longproof.probe import busy, disaggregated, overload, reclaim, restart, sustained
 from longproof.testing.behaviour import Behaviour
 from longproof.testing.dialects import VLLM
 from longproof.testing.lies_of_load import (
@@ -17,6 +17,7 @@ from longproof.testing.lies_of_load import (
     Degrade,
     LeakKv,
     NoRetryAfter,
+    PdBootstrapFail,
     RestartChanges,
     SlowRecovery,
     StarveShort,
@@ -105,17 +106,25 @@ async def ask_restart(ctx: ProbeContext) -> None:
     await restart.run(ctx, plan)
 
 
+async def ask_disaggregated(ctx: ProbeContext) -> None:
+    await disaggregated.run(
+        ctx, disaggregated.DisaggregatedPlan(lengths=(400, 2000), repeats=3, concurrency=2, together=1)
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """`named_by`: findings any one of which names the lie; empty for the honest engine, which nothing may accuse."""
+    """`decode`: the decode side of a pair, whose prefill side `engine` then is. `named_by`: findings any one of which
+    names the lie; empty for the honest engine, which nothing may accuse."""
 
     engine: Behaviour
     asks: tuple[Ask, ...]
+    decode: Behaviour | None = None
     named_by: frozenset[str] = frozenset()
 
 
-def _found(engine: Behaviour, ask: Ask, *findings: str) -> Case:
-    return Case(engine=engine, asks=(ask,), named_by=frozenset(findings))
+def _found(engine: Behaviour, ask: Ask, *findings: str, decode: Behaviour | None = None) -> Case:
+    return Case(engine=engine, asks=(ask,), decode=decode, named_by=frozenset(findings))
 
 
 CASES: dict[str, Case] = {
@@ -124,6 +133,7 @@ CASES: dict[str, Case] = {
     "honest_sustained": Case(engine=HONEST, asks=(ask_sustained,)),
     "honest_overload": Case(engine=FULL, asks=(ask_overload,)),
     "honest_restart": Case(engine=HONEST, asks=(ask_restart,)),
+    "honest_pair": Case(engine=HONEST, asks=(ask_disaggregated,), decode=HONEST),
     "leak_kv": _found(HONEST.lying(LeakKv(blocks=2)), ask_reclaim, "reclaim.kv_leaked"),
     "starve_short": _found(HONEST.lying(StarveShort(stretch=2.0)), ask_busy, "busy.short_starved"),
     "admit_then_hang": _found(
@@ -137,4 +147,10 @@ CASES: dict[str, Case] = {
     "no_retry_after": _found(HONEST.lying(NoRetryAfter(limit=6)), ask_overload, "overload.retry_after_missing"),
     "restart_changes": _found(HONEST.lying(RestartChanges(kv_scale=0.5)), ask_restart, "restart.changed"),
     "busy_in_stream": _found(HONEST.lying(BusyInStream(limit=6)), ask_overload, "overload.error_after_200"),
+    "pd_bootstrap_fail": _found(
+        HONEST,
+        ask_disaggregated,
+        "disaggregated.bootstrap_failed",
+        decode=HONEST.lying(PdBootstrapFail(above_tokens=1024, skip=1)),
+    ),
 }

@@ -14,6 +14,7 @@ from longproof.claim.derive import claim_of, load_view
 from longproof.claim.statements import Claim
 from longproof.clock import SystemClock
 from longproof.domain.request import Route
+from longproof.engines.pd import PdEngine
 from longproof.engines.registry import connect
 from longproof.evidence.fingerprint import fingerprint
 from longproof.evidence.records import FORMAT, Header, Protocol, RequestBody, WindowBody
@@ -35,10 +36,11 @@ class Unwatched:
 
 
 async def claim_about(
-    url: str, directory: Path, asks: tuple[Ask, ...], *, seed: int, restart_command: str | None = None
+    urls: tuple[str, ...], directory: Path, asks: tuple[Ask, ...], *, seed: int, restart_command: str | None = None
 ) -> Claim:
-    """Runs probes one after the other and derives the claim from what they left on disk."""
-    async with _context(url, directory, seed, restart_command) as ctx:
+    """Runs probes one after the other and derives the claim from what they left on disk. Two URLs: a prefill and a
+    decode side."""
+    async with _context(urls, directory, seed, restart_command) as ctx:
         for ask in asks:
             try:
                 await ask(ctx)
@@ -48,8 +50,11 @@ async def claim_about(
 
 
 @asynccontextmanager
-async def _context(url: str, directory: Path, seed: int, restart_command: str | None) -> AsyncIterator[ProbeContext]:
-    engine = await connect(url)
+async def _context(
+    urls: tuple[str, ...], directory: Path, seed: int, restart_command: str | None
+) -> AsyncIterator[ProbeContext]:
+    first, *others = [await connect(url) for url in urls]
+    engine = PdEngine(first, others[0]) if others else first
     deployment = await engine.introspect()
     protocol = Protocol(
         seed=seed,
@@ -65,7 +70,7 @@ async def _context(url: str, directory: Path, seed: int, restart_command: str | 
     header = Header(
         format=FORMAT,
         longproof_version="benchmark",
-        target=url,
+        target=engine.url,
         fingerprint=fingerprint(deployment),
         deployment=deployment,
         protocol=protocol,

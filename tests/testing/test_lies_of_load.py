@@ -71,7 +71,6 @@ def test_pool_is_full_for_a_while_when_cancelling_is_slow(compute, hold, complet
         response.first()
         response.close()
         settled(engine, 1)
-        assert [slot["is_processing"] for slot in httpx.get(f"{url}/slots").json()] == [True]
         complete(url, [300] * 10)
     gone, next_ = engine.log.requests
     assert next_.admitted_ns - gone.disconnected_ns >= 300_000_000
@@ -104,13 +103,13 @@ def test_answer_stands_still_while_a_long_prompt_is_read_when_the_short_starve(h
     lies = (StarveShort(above_tokens=1024, stretch=2.0),)
     engine = lying_engine(VLLM_ENGINE.but(lies=lies, prefill_tokens_per_s=20_000.0, token_s=0.01))
     with engine as url:
-        short = hold(url, asked(10, 60))
+        short = hold(url, asked(10, 100))
         short.first()
         complete(url, [300] * 4000, max_tokens=1)
-        assert short.tokens() == 59
+        assert short.tokens() == 99
     answers, reads = engine.log.requests
-    # 60 steps of 10 ms, and 400 ms in which the long prompt is read, in twice 200: all of it stands in between
-    assert answers.finished_ns - answers.first_token_ns >= (59 * 10 + 390) * 1_000_000
+    # 100 steps of 10 ms, and 400 ms in which the long prompt is read, in twice 200: all of it stands in between
+    assert answers.finished_ns - answers.first_token_ns >= (99 * 10 + 390) * 1_000_000
     assert answers.admitted_ns < reads.admitted_ns < reads.first_token_ns < answers.finished_ns
 
 

@@ -28,8 +28,8 @@ class Seat(Ticket):
     """A sequence among those that share steps.
 
     `computed` tokens have their KV; a token is `produced` when all before it are computed. `look_up` tells how many a
-    cache has. `frozen`: it never gets anything. `keeps`: its blocks stay taken when it is done. `done`: its answer is
-    whole.
+    cache has. Times are the steps' own. `frozen`: it never gets anything. `keeps`: its blocks stay taken when it is
+    done. `done`: its answer is whole.
     """
 
     prompt_tokens: int
@@ -43,6 +43,8 @@ class Seat(Ticket):
     kept_since: int = 0
     preemptions: int = 0
     recomputed_tokens: int = 0
+    admitted_ns: int = 0
+    first_ns: int = 0
     frozen: bool = False
     keeps: bool = False
     done: bool = False
@@ -129,7 +131,7 @@ class Scheduler(Pool):
         self._under_way = True
         return step
 
-    def finish(self, step: Step) -> None:
+    def finish(self, step: Step, now_ns: int = 0) -> None:
         """The step is over: tokens are there, what has all of its answer makes room, and so does what left."""
         self._under_way = False
         for seat, tokens in step.parts:
@@ -137,6 +139,7 @@ class Scheduler(Pool):
             seat.computed += tokens
             if seat.remaining > 0:
                 continue
+            seat.first_ns = seat.first_ns if seat.produced else now_ns
             seat.computed += drafted
             seat.produced += 1 + drafted
             if seat.produced >= seat.output_tokens:
@@ -216,6 +219,7 @@ class Scheduler(Pool):
             if not seat.preemptions:  # who was preempted is computed from the start
                 seat.cached = min(seat.look_up(), seat.prompt_tokens)
                 seat.computed = min(seat.cached, seat.prompt_tokens - 1)
+                seat.admitted_ns = now_ns
             seat.kept_since = seat.produced
             hang = find(seat.lies, AdmitThenHang)
             seat.frozen = hang is not None and self.running >= hang.beside
