@@ -25,6 +25,8 @@ from longproof.evidence.records import RequestBody, WindowBody
 
 PROBE = "busy"
 _MOST_HANGS = 2
+_LEAST_SHORTS = 8
+"""So many times what a short request takes alone, a background is watched at least."""
 _SUSPECT = (Outcome.UNREACHABLE, Outcome.HUNG, Outcome.TIMED_OUT, Outcome.CUT, Outcome.SERVER_ERROR, Outcome.EMPTY)
 
 
@@ -76,9 +78,16 @@ class _Busy:
         self._shorts = ShortRequests(ctx, plan.background, probe=PROBE)
         self._timeout_s = ctx.protocol.request_timeout_s
         self._alone_ns = 0
+        self._lead_ns = plan.lead_ns
+        self._watch_ns = plan.alone_ns
 
     async def run(self) -> None:
-        await self._short_alone("alone")
+        short = await self._short_alone("alone")
+        if completed_as_asked(
+            short.timeline
+        ):  # a slow server gets longer windows, or no short request would end in one
+            self._lead_ns = max(self._lead_ns, short.timeline.e2e_ns)
+            self._watch_ns = max(self._watch_ns, _LEAST_SHORTS * short.timeline.e2e_ns)
         twins = [await self._long_alone(i) for i in range(self._plan.twins)]
         done = [twin.timeline.e2e_ns for twin in twins if completed_as_asked(twin.timeline)]
         if twins and not done:
@@ -104,10 +113,11 @@ class _Busy:
 
     # -- alone --------------------------------------------------------------------------------------------------------
 
-    async def _short_alone(self, phase: str) -> None:
+    async def _short_alone(self, phase: str) -> RequestBody:
         lengths = self._plan.background.lengths
         tokens, output = lengths.input_tokens[0], lengths.output_tokens[0]
-        await self._ask(f"{PROBE}/short/{phase}", {"role": "short", "phase": phase, "length": tokens}, tokens, output)
+        cell: Cell = {"role": "short", "phase": phase, "length": tokens}
+        return await self._ask(f"{PROBE}/short/{phase}", cell, tokens, output)
 
     async def _long_alone(self, i: int) -> RequestBody:
         tokens, output = self._plan.long_tokens, self._plan.long_output_tokens
@@ -139,7 +149,7 @@ class _Busy:
     # -- windows ------------------------------------------------------------------------------------------------------
 
     async def _alone(self, phase: str, window: int) -> None:
-        for_ns = self._plan.lead_ns + self._plan.alone_ns
+        for_ns = self._lead_ns + self._watch_ns
         await self._window(f"{PROBE}/{phase}", {"phase": phase}, window=window, for_ns=for_ns, long=None)
 
     async def _during(self, i: int) -> DoneWindow:
@@ -147,7 +157,7 @@ class _Busy:
         it takes alone, so that it meets them although it is slowed down."""
         key = f"{PROBE}/during/{i}"
         cell: Cell = {"phase": "during", "repeat": i, "length": self._plan.long_tokens}
-        for_ns = self._plan.lead_ns + self._plan.tail_ns
+        for_ns = self._lead_ns + self._plan.tail_ns
         if not self._plan.background.closed:
             for_ns += 3 * self._alone_ns
         return await self._window(key, cell, window=2 + i, for_ns=for_ns, long=self._plan.long_tokens)
@@ -174,9 +184,9 @@ class _Busy:
         return done
 
     def _load(self, window: int, for_ns: int, long: LoadRequest | None) -> Load:
-        plan, background = self._plan, self._plan.background
+        background = self._plan.background
         longs = () if long is None else (long,)
-        describe: Cell = {**background.describe(), "lead_ns": plan.lead_ns, "timeout_s": self._timeout_s}
+        describe: Cell = {**background.describe(), "lead_ns": self._lead_ns, "timeout_s": self._timeout_s}
         if not background.closed:
             scheduled = self._shorts.scheduled(window, for_ns, self._timeout_s)
             return Load(for_ns=0, scheduled=(*scheduled, *longs), describe=describe)
@@ -196,7 +206,7 @@ class _Busy:
             cell={"role": "long", "length": tokens},
             request=await self._request(nonce, tokens, self._plan.long_output_tokens),
             nonce=nonce,
-            at_ns=self._plan.lead_ns,
+            at_ns=self._lead_ns,
         )
 
 
