@@ -135,6 +135,14 @@ def test_the_long_ones_times_stand_beside_the_idle_ones_when_read() -> None:
     assert found["busy.busy_long_ttft.6000"].conditions["load"].startswith("4 short requests at a time")
 
 
+def test_the_speed_probes_times_serve_when_the_long_one_was_not_asked_alone() -> None:
+    """Its cold request of that length took 0.5 s: 1 s among others is twice as long."""
+    cell: dict[str, int | float | str | bool] = {"arm": "cold", "length": LONG, "repeat": 0}
+    cold = [("speed/cold/6000/0", build_request("speed", cell, timeline(0, ttft_ms=500, prompt=LONG)))]
+    of = view(cold, alone("before", 5), *HONEST, alone("after", 50), follow_up())
+    assert value(said(of)["busy.busy_long_ttft_ratio.6000"]) == pytest.approx(2.0)
+
+
 def test_short_ones_are_told_by_phase_when_the_long_one_is_among_them() -> None:
     """Sent in the second of prefill: 25 in each of three windows, three times as slow in a median of all quotients.
     Alone 20 ms, all wobbles cancelling in the mean of whole rounds of eleven."""

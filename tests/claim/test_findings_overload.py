@@ -154,6 +154,15 @@ def test_the_queue_is_told_when_there_is_a_gauge() -> None:
     assert "Up to 3 waited in the engine, +0 a second." in text
 
 
+def test_the_queue_is_stuck_when_nothing_runs_for_longer_than_all_of_them_take() -> None:
+    """Eight at a time, 0.111 s each alone: no engine step is longer than 0.9 s. They wait for 5 s."""
+    waiting = gauges(62_000, 67_000, running=0, waiting=8, kv_usage=0.0)
+    items = [*spread(60_000, 80), *(hung(62_000, 30_000, prompt=64) for _ in range(8))]
+    assert "overload.queue_stuck" in findings(rising(step(3, 8, items, samples=waiting)))
+    short = gauges(62_000, 62_800, running=0, waiting=8, kv_usage=0.0)
+    assert findings(rising(step(3, 8, spread(60_000, 80), samples=short))) == {}
+
+
 def test_refusals_without_a_time_are_a_caution_when_it_is_full() -> None:
     items = [*spread(60_000, 80), refused(61_000), refused(62_000), refused(63_000, retry_after="2")]
     of = rising(step(3, 8, items))

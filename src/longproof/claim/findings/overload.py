@@ -242,8 +242,13 @@ def _findings(view: EvidenceView, overload: Overload) -> Iterator[Finding]:
     yield from _timeouts(overload)
     yield from retry_after_missing(asked, "overload.retry_after_missing")
     yield from error_after_200(asked, "overload.error_after_200")
-    alone = max((item.timeline.e2e_ns for item in overload.idle.done), default=None)
-    yield from queue_stuck([step.window for step in overload.steps], alone, "overload.queue_stuck")
+    alone_ns = max((item.timeline.e2e_ns for item in overload.idle.done), default=0)
+    for step in overload.steps:  # no engine step takes longer than all that are under way, one after the other
+        together = int(step.window.body.load.get("concurrency", len(step.asked)))
+        stuck = list(queue_stuck([step.window], together * alone_ns // 2, "overload.queue_stuck"))
+        if stuck:
+            yield from stuck
+            break
     yield from recovery_findings(overload)
 
 
