@@ -21,6 +21,7 @@ from loads import (
     window,
 )
 
+from longproof.claim.derive import claim_of
 from longproof.claim.findings.busy import read
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.claim.view import EvidenceView
@@ -123,6 +124,12 @@ HONEST = [during(i, completes, sharing) for i in range(3)]
 
 def test_an_honest_server_is_accused_of_nothing_when_it_shares() -> None:
     assert findings(whole(*HONEST)) == {}
+
+
+def test_a_claim_can_be_made_when_the_probe_ran() -> None:
+    """Known metrics in their units, no two statements of one name, evidence that is there."""
+    claim = claim_of(whole(*HONEST))
+    assert claim.statement("busy_long_served", LONG) is not None
 
 
 def test_the_long_ones_times_stand_beside_the_idle_ones_when_read() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from loads import Entry, counting, gauges, gone, hung, in_stream, note, refused, timeline, view, window
 
+from longproof.claim.derive import claim_of
 from longproof.claim.findings.overload import read
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.claim.view import EvidenceView
@@ -105,6 +106,12 @@ def test_goodput_counts_what_came_in_time_when_a_step_ran() -> None:
     assert value(found["overload.overload_peak"]) == pytest.approx(8.0)
     assert found["overload.overload_peak"].conditions["load"] == "4 at a time"
     assert "TTFT ≤ 100 ms, TPOT ≤ 50 ms (5 times the idle p95)" in goodput.conditions["slo"]
+
+
+def test_a_claim_can_be_made_when_the_probe_ran() -> None:
+    """Known metrics in their units, no two statements of one name, evidence that is there."""
+    claim = claim_of(rising(step(3, 8, spread(60_000, 80))))
+    assert claim.statement("overload_peak") is not None
 
 
 def test_an_honest_queue_is_accused_of_nothing_when_all_come_late() -> None:
