@@ -66,6 +66,7 @@ class PdEngine:
             logprobs=other.logprobs,
             metrics=one.metrics and other.metrics,
             aborts=one.aborts and other.aborts,
+            disaggregated=True,
             fields_refused=tuple(sorted({*one.fields_refused, *other.fields_refused})),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from longproof.probe import busy, conversation, overload, reclaim, restart, sustained, sweep
+from longproof.probe import busy, conversation, disaggregated, overload, reclaim, restart, sustained, sweep
 from longproof.prove.parameters import Values, plan_of
 
 LoadCost: TypeAlias = Callable[[Values, int], tuple[int, int, int, int]]
@@ -57,7 +57,13 @@ def _overload(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
     return 0, 0, plan.idle_ns + steps * plan.step_ns + _RECOVERY_NS, tokens
 
 
+def _disaggregated(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
+    requests, tokens = disaggregated.cost(plan_of(disaggregated.DisaggregatedPlan, values), output_tokens)
+    return requests, tokens, 0, 0
+
+
 LOAD_COSTS: dict[str, LoadCost] = {
+    "disaggregated": _disaggregated,
     "busy": _busy,
     "reclaim": _reclaim,
     "conversation": _conversation,

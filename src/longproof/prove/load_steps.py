@@ -12,7 +12,7 @@ from longproof.domain.deployment import Deployment
 from longproof.domain.measure import value_or_none
 from longproof.engines.base import Capabilities
 from longproof.evidence.records import Step
-from longproof.probe import busy, conversation, overload, reclaim, restart, sustained, sweep
+from longproof.probe import busy, conversation, disaggregated, overload, reclaim, restart, sustained, sweep
 from longproof.prove.options import ProveOptions
 from longproof.prove.parameters import step_of
 
@@ -175,7 +175,16 @@ def _overload(at: Situation) -> Planned:
     return step_of("overload", plan)
 
 
+def _disaggregated(at: Situation) -> Planned:
+    if not at.capabilities.disaggregated:
+        return "one server serves both prefill and decode: name a pair with --prefill and --decode"
+    largest = at.served_tokens - at.options.output_tokens
+    lengths = at.options.lengths or tuple(sorted({max(_SHORTEST_SHORT_TOKENS, largest // part) for part in (8, 2)}))
+    return step_of("disaggregated", disaggregated.DisaggregatedPlan(lengths=lengths, repeats=at.options.repeats))
+
+
 LOAD_STEPS: dict[str, Callable[[Situation], Planned]] = {
+    "disaggregated": _disaggregated,
     "busy": _busy,
     "reclaim": _reclaim,
     "conversation": _conversation,

@@ -11,6 +11,7 @@ from longproof.probe import (
     boundary,
     busy,
     conversation,
+    disaggregated,
     overload,
     reclaim,
     restart,
@@ -56,6 +57,10 @@ async def _warmth(ctx: ProbeContext, values: Values) -> None:
     await warmth.run(ctx, ints_of(values, "lengths"), int_of(values, "repeats"))
 
 
+async def _disaggregated(ctx: ProbeContext, values: Values) -> None:
+    await disaggregated.run(ctx, plan_of(disaggregated.DisaggregatedPlan, values))
+
+
 async def _busy(ctx: ProbeContext, values: Values) -> None:
     await busy.run(ctx, plan_of(busy.BusyPlan, values))
 
@@ -89,6 +94,7 @@ _RUNNERS: dict[str, Callable[[ProbeContext, Values], Awaitable[None]]] = {
     "boundary": _boundary,
     "speed": _speed,
     "warmth": _warmth,
+    "disaggregated": _disaggregated,
     "busy": _busy,
     "reclaim": _reclaim,
     "conversation": _conversation,
