@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from loads import (
@@ -342,6 +343,31 @@ def test_the_server_is_gone_when_nobody_listens() -> None:
 def test_the_last_short_request_must_work_when_all_is_over() -> None:
     found = findings(whole(*HONEST, last=hung(60_000, 5000, prompt=64)))
     assert set(found) == {"busy.follow_up_failed"}
+
+
+def own(alone_texts: Sequence[str], together_texts: Sequence[str]) -> list[Entry]:
+    """The same prompts one by one, and all at once."""
+    entries: list[Entry] = []
+    for i, text in enumerate(alone_texts):
+        cell: dict[str, int | float | str | bool] = {"role": "own", "question": i}
+        entries.append((f"busy/own/{i}", build_request("busy", cell, replace(timeline(70_000 + i), text=text))))
+    for i, text in enumerate(together_texts):
+        cell = {"role": "own", "question": i, "phase": "together"}
+        item = replace(timeline(80_000), text=text)
+        body = build_request("busy", cell, item, planned_ns=item.submitted_ns)
+        entries.append((f"busy/together#1/own/{i}", body))
+    return entries
+
+
+def test_answers_are_mixed_when_one_gets_anothers() -> None:
+    of = view(own(["red", "green", "blue"], ["red", "blue", "green"]))
+    assert findings(of)["busy.answers_mixed"].evidence == ("busy/together#1/own/1", "busy/together#1/own/2")
+
+
+def test_answers_are_not_mixed_when_they_differ_or_are_all_alike() -> None:
+    """A near tie gives another text, and some prompts get the same answer anyway."""
+    assert findings(view(own(["red", "green"], ["reddish", "green"]))) == {}
+    assert findings(view(own(["red", "red"], ["red", "red"]))) == {}
 
 
 def test_nothing_is_told_when_the_probe_did_not_run() -> None:

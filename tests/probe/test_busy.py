@@ -26,6 +26,7 @@ from longproof.testing.lies_of_load import (
     StarveLong,
     StarveShort,
     Thrash,
+    WrongWhenBusy,
 )
 from longproof.testing.lying_engine import HONEST, LyingEngine, lying_engine
 
@@ -88,12 +89,14 @@ async def test_phases_follow_each_other_when_the_probe_runs(tmp_path: Path) -> N
         async with probing(url, tmp_path, protocol=PROTOCOL) as ctx:
             await busy.run(ctx, plan(injections=2))
             windows = [r.key for r in ctx.journal.records if isinstance(r.body, WindowBody)]
-            longs, shorts = of_role(ctx, "long"), of_role(ctx, "short")
+            longs, shorts, own = (of_role(ctx, role) for role in ("long", "short", "own"))
             found = said(ctx)
-    assert windows == ["busy/before", "busy/during/0", "busy/during/1", "busy/after"]
+    assert windows == ["busy/before", "busy/during/0", "busy/during/1", "busy/after", "busy/together"]
     assert list(longs) == ["busy/long/0", "busy/long/1", "busy/during/0#1/long", "busy/during/1#1/long"]
     assert {classify(body.timeline) for body in (*longs.values(), *shorts.values())} == {Outcome.COMPLETED}
     assert len({body.prompt_sha256 for body in (*longs.values(), *shorts.values())}) == len(longs) + len(shorts)
+    assert len(own) == 8
+    assert len({body.prompt_sha256 for body in own.values()}) == 4
     assert {body.timeline.usage.prompt_tokens for body in shorts.values() if body.timeline.usage} == {64, 96}
     assert all(not body.timeline.usage.cached_tokens for body in shorts.values() if body.timeline.usage)
     assert statement(found, "busy_long_served", 6000).n == 2
@@ -167,6 +170,11 @@ async def test_refusals_in_a_200_are_named_when_they_look_like_success(tmp_path:
     assert found == ["busy.error_after_200"]
 
 
+async def test_answers_are_mixed_when_one_gets_anothers(tmp_path: Path) -> None:
+    found = findings(await run(SHARED.lying(WrongWhenBusy()), tmp_path, injections=1))
+    assert "busy.answers_mixed" in found
+
+
 async def test_preemptions_are_counted_when_memory_is_taken_away(tmp_path: Path) -> None:
     assert "busy.preempted" in findings(await run(SHARED.lying(Thrash()), tmp_path, injections=1))
 
@@ -189,5 +197,6 @@ async def test_nothing_is_begun_when_the_budget_is_spent(tmp_path: Path) -> None
 
 def test_the_cost_is_told_when_the_plan_is_known() -> None:
     """6 at a time, one second each: 6 × (0.25 + 1) s = 7.5 → 8 before and after each, 3 × 6 during (at least all
-    places), two alone, 2 + 3 long ones: 16 + 18 + 2 + 5. Tokens: 36 × (80 + 24) + 5 × 6,008."""
-    assert busy.cost(plan(), 8) == (41, 36 * 104 + 5 * 6008)
+    places), two alone, four one by one and together, 2 + 3 long ones: 16 + 18 + 2 + 8 + 5. Tokens: 44 × (80 + 24) +
+    5 × 6,008."""
+    assert busy.cost(plan(), 8) == (49, 44 * 104 + 5 * 6008)

@@ -4,6 +4,8 @@
     before    ░░░░░░░░░░░░░░░░░░░░                         the background load alone
     during    ░░░░░█████████░░░░░    × `injections`        the same load; a cold long request comes after `lead_ns`
     after     ░░░░░░░░░░░░░░░░░░░░                         the background alone again: did the server itself drift?
+    together  short request × `mixed`, twice               the same prompts one by one, and all at once: does each
+                                                           get its own answer?
     follow-up short request ×1                             it must still serve
 
 A request waits `patience` times as long as the long one takes alone before it is given up.
@@ -25,6 +27,8 @@ from longproof.evidence.records import RequestBody, WindowBody
 
 PROBE = "busy"
 _MOST_HANGS = 2
+_LEAST_TOLD = 16
+"""Output tokens by which two answers are told apart."""
 _LEAST_SHORTS = 8
 """So many times what a short request takes alone, a background is watched at least."""
 _SUSPECT = (Outcome.UNREACHABLE, Outcome.HUNG, Outcome.TIMED_OUT, Outcome.CUT, Outcome.SERVER_ERROR, Outcome.EMPTY)
@@ -42,6 +46,7 @@ class BusyPlan:
     long_output_tokens: int
     injections: int = 3
     twins: int = 2
+    mixed: int = 4
     alone_ns: int = 10 * NS_PER_S
     lead_ns: int = 2 * NS_PER_S
     tail_ns: int = 2 * NS_PER_S
@@ -56,7 +61,7 @@ def cost(plan: BusyPlan, output_tokens: int) -> tuple[int, int]:
     requests' own output is the plan's, not `output_tokens`."""
     del output_tokens
     long_total = plan.long_tokens + plan.long_output_tokens
-    shorts = sum(_expected_shorts(plan, for_ns) for for_ns in (plan.alone_ns, plan.alone_ns)) + 2
+    shorts = sum(_expected_shorts(plan, for_ns) for for_ns in (plan.alone_ns, plan.alone_ns)) + 2 + 2 * plan.mixed
     shorts += plan.injections * _expected_shorts(plan, plan.tail_ns)
     longs = plan.twins + plan.injections
     return shorts + longs, round(shorts * plan.background.lengths.mean_tokens) + longs * long_total
@@ -99,6 +104,7 @@ class _Busy:
         await self._alone("before", 0)
         await self._injections()
         await self._alone("after", 1)
+        await self._together()
         await self._short_alone("follow_up")
 
     async def _injections(self) -> None:
@@ -123,6 +129,39 @@ class _Busy:
         tokens, output = self._plan.long_tokens, self._plan.long_output_tokens
         cell: Cell = {"role": "long", "phase": "alone", "length": tokens, "repeat": i}
         return await self._ask(f"{PROBE}/long/{i}", cell, tokens, output)
+
+    async def _together(self) -> None:
+        """The same few prompts alone and all at once. Greedy answers may differ in near ties; another's answer is no
+        near tie."""
+        lengths = self._plan.background.lengths
+        tokens, output = lengths.input_tokens[0], max(_LEAST_TOLD, lengths.output_tokens[0])
+        own: list[RequestBody] = []
+        for i in range(self._plan.mixed):
+            cell: Cell = {"role": "own", "phase": "one by one", "question": i, "length": tokens}
+            own.append(await self._ask(f"{PROBE}/own/{i}", cell, tokens, output))
+        key = f"{PROBE}/together"
+        if not own or isinstance(self._ctx.journal.get(key), WindowBody):
+            return
+        asked = [
+            LoadRequest(
+                name=f"own/{i}",
+                cell={"role": "own", "question": i, "length": tokens},
+                request=await self._request(body.nonce or "", tokens, output),
+                nonce=body.nonce,
+                at_ns=0,
+            )
+            for i, body in enumerate(own)
+        ]
+        await run_window(
+            self._ctx,
+            key,
+            probe=PROBE,
+            cell={"phase": "together"},
+            load=Load(for_ns=0, scheduled=tuple(asked), describe={"together": len(asked)}),
+            expected_tokens=len(own) * (tokens + output),
+            expected_ns=sum(body.timeline.e2e_ns for body in own),
+            sample_every_s=self._plan.sample_every_s,
+        )
 
     async def _ask(self, key: str, cell: Cell, tokens: int, output: int) -> RequestBody:
         async def build(nonce: str) -> GenerationRequest:

@@ -48,6 +48,7 @@ def read(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
                 how="prove again while nothing else changes on the server, or with longer windows",
             )
     yield from _everybody(busy, {item.id for item in of_long})
+    yield from _mixed(view)
     yield from _not_shown(view, busy)
 
 
@@ -169,6 +170,38 @@ def _gone(busy: Busy, asked: Sequence[Asked]) -> Iterator[Finding]:
                 f" {told(last.timeline, tokens_produced(last.timeline))}"
             ),
             evidence=(last.key,),
+        )
+
+
+def _mixed(view: EvidenceView) -> Iterator[Finding]:
+    """Prompts that got another's answer when they were asked together, and their own one by one."""
+    alone: dict[int, str] = {}
+    together: dict[int, tuple[str, str]] = {}
+    for key, body in view.requests(PROBE):
+        if body.cell.get("role") != "own" or classify(body.timeline) is not Outcome.COMPLETED:
+            continue
+        question, text = int(body.cell["question"]), body.timeline.reasoning + body.timeline.text
+        if body.planned_ns is None:
+            alone[question] = text
+        else:
+            together[question] = (key, text)
+    wrong = [
+        key
+        for question, (key, text) in together.items()
+        if question in alone
+        and text.strip()
+        and text != alone[question]
+        and any(text == other for number, other in alone.items() if number != question)
+    ]
+    if wrong:
+        yield Finding(
+            id="busy.answers_mixed",
+            severity=Severity.FAULT,
+            text=(
+                f"{len(wrong)} of {len(together)} prompts sent together got the very answer that another of them gets"
+                " alone, and not their own."
+            ),
+            evidence=tuple(wrong),
         )
 
 
