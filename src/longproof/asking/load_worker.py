@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 
 from longproof.asking.loop_watch import LoopWatch
+from longproof.asking.steady import steady
 from longproof.asking.worker_frames import Done, Leave, Order, Said, Seen, frames, prepared_of, read_said
 from longproof.clock import NS_PER_S, Clock, SystemClock
 from longproof.domain.events import RequestTimeline
@@ -85,8 +86,9 @@ async def main(descriptor: int, url: str) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
     clock = SystemClock()
     async with Link(url, api_key=key, clock=clock) as link:
-        writer.write(next(frames(Seen(checks=0))))  # ready
-        await Worker(link, writer, clock).run(reader)
+        with steady():
+            writer.write(next(frames(Seen(checks=0))))  # ready
+            await Worker(link, writer, clock).run(reader)
     writer.transport.abort()
 
 

@@ -15,6 +15,7 @@ from longproof.engines.address import base_url, is_loopback
 from longproof.engines.base import OnContent
 from longproof.engines.dial import CONNECT_TIMEOUT_S, Dialer, proxy_for
 from longproof.engines.exchange import Exchange, Outgoing, describe
+from longproof.engines.http_answer import Backlog
 from longproof.engines.json_fields import JsonObject, as_object, decode
 from longproof.engines.request_body import Prepared
 from longproof.engines.secret import Secret
@@ -69,6 +70,7 @@ class Link:
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
         tls = httpx.create_ssl_context()
+        self._backlog = Backlog()
         self._dialer = Dialer(tls, proxy_for(self.url))
         self._calls = httpx.AsyncClient(
             headers=self._headers,
@@ -136,6 +138,7 @@ class Link:
                 request_id=prepared.request_id,
             ),
             clock=self.clock,
+            backlog=self._backlog,
             on_content=on_content,
             leave=leave,
         )
