@@ -315,7 +315,7 @@ def test_only_readmission_is_shown_when_there_is_no_gauge() -> None:
     entries = [entry for number in range(3) for entry in cycle(number, lambda _: 0.0, gauges=False)]
     found = view(idle(), entries, idle(2, 9000, "idle_largest"), largest("prefill/disconnect", True))
     assert findings(found) == {}
-    assert [item.topic for item in read(found) if isinstance(item, NotShown)] == ["reclaim_gauges"]
+    assert [item.topic for item in read(found) if isinstance(item, NotShown)] == ["reclaim_queued", "reclaim_gauges"]
     assert said(found)["reclaim.time_prefill"].standing is Standing.NOT_SHOWN
     assert said(found)["reclaim.readmitted"].standing is Standing.SHOWN
 

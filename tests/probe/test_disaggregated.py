@@ -10,17 +10,14 @@ import pytest
 from probing import Allowance, findings, probing, requests, statement
 
 from longproof.asking.context import BudgetSpent, ProbeContext
-from longproof.asking.prompts import PromptBuilder
 from longproof.claim.findings import disaggregated as reader
 from longproof.claim.statements import Finding, NotShown, Statement
-from longproof.clock import SystemClock
 from longproof.domain.measure import Measured
-from longproof.evidence.store import Journal
 from longproof.probe import disaggregated
 from longproof.probe.disaggregated import DisaggregatedPlan
 from longproof.prove.target import PdTarget
 from longproof.testing.behaviour import Behaviour
-from longproof.testing.builders import build_header, build_protocol, build_view
+from longproof.testing.builders import build_protocol, build_view
 from longproof.testing.dialects import VLLM
 from longproof.testing.lie import Lie
 from longproof.testing.lies import Refuse, SlowPrefill
@@ -30,7 +27,6 @@ from longproof.testing.pd_pair import PdPair
 
 SIDE = Behaviour(dialect=VLLM, window_tokens=4096, prefill_tokens_per_s=20_000.0)
 PLAN = DisaggregatedPlan(lengths=(400, 1_200), repeats=3)
-PROTOCOL = build_protocol(output_tokens=8)
 
 
 @asynccontextmanager
@@ -40,24 +36,9 @@ async def through(
     """A context whose engine is the pair."""
     async with pair as (prefill, decode):
         engine = await PdTarget(prefill_url=prefill, decode_url=decode).open(directory / "engine.log")
-        deployment = await engine.introspect()
         protocol = build_protocol(output_tokens=8, request_timeout_s=timeout_s)
-        header = build_header(deployment=deployment, protocol=protocol)
-        begun = (directory / "header.json").exists()
-        journal = Journal.resume(directory) if begun else Journal.create(directory, header)
-        session = journal.start_session(SystemClock())
-        budget = allowance or Allowance()
-        yield ProbeContext(
-            engine=engine,
-            deployment=deployment,
-            protocol=protocol,
-            journal=journal,
-            prompts=PromptBuilder(engine, route=protocol.route, seed=protocol.seed, salt=session.salt),
-            budget=budget,
-            progress=budget,
-        )
-        journal.close()
-        await engine.aclose()
+        async with probing(engine, directory, allowance=allowance, protocol=protocol) as ctx:
+            yield ctx
 
 
 def said(ctx: ProbeContext) -> list[Statement | Finding | NotShown]:

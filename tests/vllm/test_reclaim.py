@@ -2,62 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import sys
 from pathlib import Path
 
-from longproof.asking.context import ProbeContext
-from longproof.asking.prompts import PromptBuilder
+sys.path.insert(0, str(Path(__file__).parents[1] / "asking"))
+
+from probing import probing
+
 from longproof.claim.findings.reclaim import read
 from longproof.claim.statements import Finding, NotShown, Standing, Statement
-from longproof.clock import SystemClock
 from longproof.domain.measure import Measured
 from longproof.domain.outcome import Outcome, classify
 from longproof.engines.vllm import VllmEngine
-from longproof.evidence.records import RequestBody, WindowBody
-from longproof.evidence.store import Journal
+from longproof.evidence.records import RequestBody
 from longproof.probe import reclaim
 from longproof.probe.reclaim import ReclaimPlan
-from longproof.testing.builders import build_header, build_protocol, build_view
+from longproof.testing.builders import build_protocol, build_view
 
 PLAN = ReclaimPlan(length_tokens=1_500, largest_tokens=4_000, decode_tokens=64, cycles=1, abort=True)
-
-
-class NoLimit:
-    """A budget that holds everything, and progress that nobody watches."""
-
-    def check(self, tokens: int, ns: int = 0) -> None: ...
-
-    def step(self, probe: str, what: str) -> None: ...
-
-    def finished(self, key: str, body: RequestBody) -> None: ...
-
-    def window_ended(self, key: str, body: WindowBody) -> None: ...
-
-
-@asynccontextmanager
-async def probing(engine: VllmEngine, directory: Path) -> AsyncIterator[ProbeContext]:
-    deployment = await engine.introspect()
-    protocol = build_protocol(output_tokens=8, request_timeout_s=300.0)
-    journal = Journal.create(directory, build_header(deployment=deployment, protocol=protocol))
-    session = journal.start_session(SystemClock())
-    limit = NoLimit()
-    yield ProbeContext(
-        engine=engine,
-        deployment=deployment,
-        protocol=protocol,
-        journal=journal,
-        prompts=PromptBuilder(engine, route=protocol.route, seed=protocol.seed, salt=session.salt),
-        budget=limit,
-        progress=limit,
-    )
-    journal.close()
 
 
 async def test_kv_comes_back_and_the_largest_is_admitted_when_requests_are_cancelled(
     vllm: VllmEngine, tmp_path: Path
 ) -> None:
-    async with probing(vllm, tmp_path) as ctx:
+    async with probing(vllm, tmp_path, protocol=build_protocol(output_tokens=8, request_timeout_s=300.0)) as ctx:
         await reclaim.run(ctx, PLAN)
         entries = [(record.key, record.body) for record in ctx.journal.records]
         header = ctx.journal.header
