@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from longproof.domain.events import EndedBy
 from longproof.domain.measure import Measured
 from longproof.domain.outcome import Outcome, classify
-from longproof.domain.request import GenerationRequest, IdsPrompt
+from longproof.domain.request import ChatMessage, ChatPrompt, GenerationRequest, IdsPrompt, TextPrompt
 from longproof.engines.openai import OpenAIEngine
 from longproof.engines.pd import PdEngine
 from longproof.engines.pd_handover import BOOTSTRAP_ERROR, DECODE_ERROR, DECODE_TTFT_NS, HANDOVER_NS, PREFILL_NS
 from longproof.engines.registry import connect
+from longproof.engines.request_body import Series
 from longproof.errors import UsageError
 from longproof.testing.behaviour import Behaviour
 from longproof.testing.dialects import VLLM
@@ -61,6 +63,27 @@ async def test_the_decode_side_computes_nothing_when_a_request_goes_through_both
     assert timeline.ttft_ns == pytest.approx(sum(parts))
     assert sample.values['prefill.vllm:prompt_tokens_total{engine="0",model_name="fake-135m"}'] == 400
     assert sample.values['decode.vllm:external_prefix_cache_hits_total{engine="0",model_name="fake-135m"}'] == 400
+
+
+async def test_a_series_of_prepared_requests_has_its_own_prompts_when_it_goes_through_both() -> None:
+    """Of each only the opening differs; both sides read the prompt that the body has."""
+    pair = PdPair(SIDE, SIDE)
+    async with engine(pair) as both:
+        for prompt, opening in (
+            (asked().prompt, (100, 101)),
+            (TextPrompt(text="one two three"), "one"),
+            (ChatPrompt(messages=(ChatMessage(role="user", content="one two three"),)), "one"),
+        ):
+            series = Series(await both.prepare(replace(asked(), prompt=prompt)), opening)
+            other = (7, 8) if isinstance(opening, tuple) else "seven"
+            before = len(pair.prefill.log.requests)
+            timeline = await both.send(series.prepared(other))
+            assert classify(timeline) is Outcome.COMPLETED
+            prefill, decode = pair.prefill.log.requests[before:], pair.decode.log.requests[before:]
+            assert [list(side.read_ids) for side in prefill] == [list(side.read_ids) for side in decode]
+            again = await both.send(replace(asked(), prompt=prompt))
+            assert list(pair.prefill.log.requests[-1].read_ids) != list(prefill[0].read_ids)
+            assert classify(again) is Outcome.COMPLETED
 
 
 async def test_each_side_keeps_its_facts_when_the_pair_tells_of_itself() -> None:

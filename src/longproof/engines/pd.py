@@ -18,10 +18,20 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 
+import orjson
+
 from longproof.clock import Clock, SystemClock
 from longproof.domain.deployment import Deployment
 from longproof.domain.events import EngineSample, RequestTimeline
-from longproof.domain.request import ChatMessage, ChatPrompt, GenerationRequest, Prompt, TokenCount
+from longproof.domain.request import (
+    ChatMessage,
+    ChatPrompt,
+    GenerationRequest,
+    IdsPrompt,
+    Prompt,
+    TextPrompt,
+    TokenCount,
+)
 from longproof.engines.base import Capabilities, OnContent
 from longproof.engines.openai import OpenAIEngine
 from longproof.engines.pd_deployment import pair_deployment
@@ -85,7 +95,7 @@ class PdEngine:
     ) -> RequestTimeline:
         """Both steps, one timeline: submitted when the prefill side is asked, tokens as the decode side gives them.
         `request.timeout_s` holds for both together."""
-        asked = request.request if isinstance(request, Prepared) else request
+        asked = _as_prepared(request) if isinstance(request, Prepared) else request
         asked = replace(asked, request_id=asked.request_id or uuid.uuid4().hex)
         return await Handover(self.prefill, self.decode, asked, self._clock, on_content, leave).run()
 
@@ -161,3 +171,16 @@ class PdEngine:
 
 def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
+
+
+def _as_prepared(prepared: Prepared) -> GenerationRequest:
+    """The request that a body says: one of a series has another prompt than the request it was made from."""
+    fields = orjson.loads(b"".join(prepared.body.pieces))
+    prompt: Prompt
+    if "messages" in fields:
+        prompt = ChatPrompt(messages=tuple(ChatMessage(**message) for message in fields["messages"]))
+    elif isinstance(fields["prompt"], str):
+        prompt = TextPrompt(text=fields["prompt"])
+    else:
+        prompt = IdsPrompt(ids=tuple(fields["prompt"]))
+    return replace(prepared.request, prompt=prompt, request_id=prepared.request_id)
