@@ -40,6 +40,8 @@ HONEST = Behaviour(
 """Slow and jittery: every step takes between half and twice its time. Its pool holds what its slots can ask for."""
 FULL = HONEST.but(slots=4)
 """The same, full with four requests."""
+READER = HONEST.but(prefill_tokens_per_s=8_000.0, step_tokens=512)
+"""The same, and a long prompt takes most of a second: what it does to others can be told from what a busy machine does."""
 
 
 async def ask_busy(ctx: ProbeContext) -> None:
@@ -50,7 +52,7 @@ async def ask_busy(ctx: ProbeContext) -> None:
         long_output_tokens=8,
         injections=3,
         twins=2,
-        alone_ns=3 * S // 2,
+        alone_ns=3 * S,
         lead_ns=S // 3,
         tail_ns=S // 3,
         patience=6.0,
@@ -84,7 +86,7 @@ def overloading(*concurrencies: int, step_ns: int = S) -> Ask:
             concurrencies=concurrencies,
             step_ns=step_ns,
             idle_ns=2 * S,
-            recovery_ns=8 * S,
+            recovery_ns=12 * S,
             slice_ns=S // 2,
             slow_after_ns=S // 2,
             least_patience_s=6.0,
@@ -128,21 +130,21 @@ def _found(engine: Behaviour, ask: Ask, *findings: str, decode: Behaviour | None
 
 
 CASES: dict[str, Case] = {
-    "honest_busy": Case(engine=HONEST, asks=(ask_busy,)),
+    "honest_busy": Case(engine=READER, asks=(ask_busy,)),
     "honest_reclaim": Case(engine=HONEST, asks=(ask_reclaim,)),
     "honest_sustained": Case(engine=HONEST, asks=(ask_sustained,)),
     "honest_overload": Case(engine=FULL, asks=(ask_overload,)),
     "honest_restart": Case(engine=HONEST, asks=(ask_restart,)),
     "honest_pair": Case(engine=HONEST, asks=(ask_disaggregated,), decode=HONEST),
     "leak_kv": _found(HONEST.lying(LeakKv(blocks=2)), ask_reclaim, "reclaim.kv_leaked"),
-    "starve_short": _found(HONEST.lying(StarveShort(stretch=2.0)), ask_busy, "busy.short_starved"),
+    "starve_short": _found(READER.lying(StarveShort()), ask_busy, "busy.short_starved"),
     "admit_then_hang": _found(
-        HONEST.lying(AdmitThenHang(above_tokens=1024, beside=1)), ask_busy, "busy.admitted_then_hung"
+        READER.lying(AdmitThenHang(above_tokens=1024, beside=1)), ask_busy, "busy.admitted_then_hung"
     ),
     "degrade": _found(HONEST.lying(Degrade()), ask_sustained, "sustained.degraded"),
-    "slow_recovery": _found(FULL.lying(SlowRecovery(for_s=4.0, factor=3.0)), ask_overload, "overload.slow_recovery"),
+    "slow_recovery": _found(FULL.lying(SlowRecovery(for_s=6.0, factor=4.0)), ask_overload, "overload.slow_recovery"),
     "thrash": _found(
-        HONEST.lying(Thrash(every_tokens=2, running=6)), overloading(4, 12, step_ns=2 * S), "overload.thrash"
+        HONEST.lying(Thrash(every_tokens=1, running=6)), overloading(4, 12, step_ns=2 * S), "overload.thrash"
     ),
     "no_retry_after": _found(HONEST.lying(NoRetryAfter(limit=6)), ask_overload, "overload.retry_after_missing"),
     "restart_changes": _found(HONEST.lying(RestartChanges(kv_scale=0.5)), ask_restart, "restart.changed"),

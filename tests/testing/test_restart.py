@@ -53,6 +53,21 @@ def test_command_restarts_it_when_given_the_control_url(complete) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "lying-engine"]
 
 
+def test_engine_that_runs_by_hand_is_restarted_by_the_command() -> None:
+    command = [sys.executable, "-m", "longproof.testing.lying_engine", "--dialect", "vllm", "--compute", "shared"]
+    options = ["--jitter", "0.1", "--seed", "3", "--dev-mode", "--control"]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url, control = (process.stdout.readline().strip() for _ in range(2))
+        try:
+            assert httpx.post(f"{url}/abort_requests", json={"request_ids": ["none"]}).status_code == 200
+            done = subprocess.run([*COMMAND, control], capture_output=True, text=True, check=False)
+            assert done.stdout == f"{url}\n"
+            assert httpx.get(f"{url}/health").status_code == 200
+        finally:
+            process.terminate()
+
+
 def test_nothing_listens_while_it_starts() -> None:
     engine = lying_engine(Behaviour(start_s=0.3))
     with engine as url:

@@ -115,8 +115,17 @@ class Scheduler(Pool):
 
     def plan(self, now_ns: int) -> Step:
         """The next step; takes blocks, preempts and admits."""
-        step, lost = Step(), self.preemptions
-        greedy = self._greedy()
+        step, greedy, coming = Step(), self._greedy(), self._next(now_ns)
+        if not greedy and coming is not None and self._starving(coming):
+            self._admit_into(step, now_ns)  # it has its first step to itself as well
+        if not step.parts:
+            self._fill(step, greedy, now_ns)
+        step.stretch = max((lie.stretch for seat, _ in step.parts if (lie := self._starving(seat))), default=1.0)
+        self._under_way = True
+        return step
+
+    def _fill(self, step: Step, greedy: list[Seat], now_ns: int) -> None:
+        lost = self.preemptions
         for seat in greedy or self.seats:
             tokens = self._share(seat, step)
             if seat not in self._running or seat.frozen or tokens <= 0:
@@ -127,9 +136,6 @@ class Scheduler(Pool):
                 step.add(seat, tokens)
         if self.preemptions == lost and not greedy:
             self._admit_into(step, now_ns)
-        step.stretch = max((lie.stretch for seat, _ in step.parts if (lie := self._starving(seat))), default=1.0)
-        self._under_way = True
-        return step
 
     def finish(self, step: Step, now_ns: int = 0) -> None:
         """The step is over: tokens are there, what has all of its answer makes room, and so does what left."""
@@ -228,6 +234,8 @@ class Scheduler(Pool):
             self._take(seat, self.blocks.of(seat.computed + tokens) if grows else need)
             if not seat.frozen:
                 step.add(seat, tokens)
+            if self._starving(seat):
+                return
 
     def _next(self, now_ns: int) -> Seat | None:
         """The first in the queue, but for those that a lie lets wait for as long as there are others."""
