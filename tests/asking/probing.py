@@ -10,6 +10,7 @@ from longproof.asking.context import BudgetSpent, ProbeContext
 from longproof.asking.prompts import PromptBuilder
 from longproof.claim.statements import Finding, NotShown, Statement
 from longproof.clock import SystemClock
+from longproof.engines.base import Engine
 from longproof.engines.registry import connect
 from longproof.evidence.records import Protocol, RequestBody, WindowBody
 from longproof.evidence.store import Journal
@@ -38,10 +39,11 @@ class Allowance:
 
 @asynccontextmanager
 async def probing(
-    url: str, directory: Path, *, allowance: Allowance | None = None, protocol: Protocol = PROTOCOL
+    server: str | Engine, directory: Path, *, allowance: Allowance | None = None, protocol: Protocol = PROTOCOL
 ) -> AsyncIterator[ProbeContext]:
-    """A context over a running server and a journal in `directory`, begun or resumed."""
-    engine = await connect(url)
+    """A context over a running server (its URL, or an engine, which is closed at the end) and a journal in `directory`,
+    begun or resumed."""
+    engine = await connect(server) if isinstance(server, str) else server
     deployment = await engine.introspect()
     header = build_header(deployment=deployment, protocol=protocol)
     begun = (directory / "header.json").exists()

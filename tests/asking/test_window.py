@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from probing import Allowance, probing
 from longproof.asking.context import BudgetSpent, ProbeContext
 from longproof.asking.stock import PromptStock
 from longproof.asking.window import Load, LoadRequest, run_window
+from longproof.asking.workers import load_workers
 from longproof.domain.outcome import Outcome, classify
 from longproof.domain.request import ChatPrompt
 from longproof.evidence.records import NoteBody, RequestBody, WindowBody
@@ -151,3 +153,18 @@ async def test_a_window_ends_early_when_the_server_is_gone(tmp_path: Path) -> No
             window = ctx.journal.get("busy/before")
     assert isinstance(window, WindowBody)
     assert window.ended_ns - window.started_ns < 30 * S
+
+
+async def test_several_processes_send_when_there_are_workers(tmp_path: Path) -> None:
+    """The same closed loop, sent by two processes: all complete, and the window says how many sent."""
+    with lying_engine(SLOW) as url:
+        async with load_workers(url, 2) as workers, probing(url, tmp_path) as alone:
+            ctx = replace(alone, workers=workers)
+            stock = await ctx.prompts.stock(200, key="stock")
+            await run(ctx, closed(stock, concurrency=4, for_ns=S // 2))
+            bodies = [r.body for r in ctx.journal.records if isinstance(r.body, RequestBody)]
+            window = ctx.journal.get("busy/before")
+    assert isinstance(window, WindowBody)
+    assert window.workers == 2
+    assert len(bodies) >= 8
+    assert {classify(body.timeline) for body in bodies} == {Outcome.COMPLETED}

@@ -13,7 +13,7 @@ from longproof.claim.statements import Finding, NotShown, Severity, Standing, St
 from longproof.claim.view import EvidenceView
 from longproof.domain.events import EndedBy, EngineSample
 from longproof.domain.measure import Measured, reported
-from longproof.evidence.records import Body, SamplesBody, WindowBody
+from longproof.evidence.records import Body, NoteBody, SamplesBody, WindowBody
 from longproof.testing.builders import (
     build_deployment,
     build_hang,
@@ -288,6 +288,17 @@ def test_memory_that_goes_on_growing_is_a_caution_when_the_process_shows_it(
     assert list(findings(view(idle(), entries))) == ids
 
 
+def test_memory_of_our_own_process_counts_when_we_own_it() -> None:
+    """The engine's metrics speak of another process, which does not grow."""
+    usage, busy = held(200)
+    entries: list[Entry] = []
+    for number in range(8):
+        entries += cycle(number, usage, busy=busy, rss=2.0**20)
+        note = NoteBody(probe="reclaim", what="memory", detail={"memory_bytes": (500 + 8 * number) << 20})
+        entries.append((f"reclaim/prefill/disconnect/{number}/memory", note))
+    assert list(findings(view(idle(), entries))) == ["reclaim.memory_leaked"]
+
+
 def test_a_frozen_gauge_is_blind_when_requests_decode_under_it() -> None:
     """1,000 of 10,000 tokens should show as 10 %."""
     entries = [
@@ -304,7 +315,7 @@ def test_only_readmission_is_shown_when_there_is_no_gauge() -> None:
     entries = [entry for number in range(3) for entry in cycle(number, lambda _: 0.0, gauges=False)]
     found = view(idle(), entries, idle(2, 9000, "idle_largest"), largest("prefill/disconnect", True))
     assert findings(found) == {}
-    assert [item.topic for item in read(found) if isinstance(item, NotShown)] == ["reclaim_gauges"]
+    assert [item.topic for item in read(found) if isinstance(item, NotShown)] == ["reclaim_queued", "reclaim_gauges"]
     assert said(found)["reclaim.time_prefill"].standing is Standing.NOT_SHOWN
     assert said(found)["reclaim.readmitted"].standing is Standing.SHOWN
 

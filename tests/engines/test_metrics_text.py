@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -41,6 +41,7 @@ def test_values_are_the_reference_parser_s_when_all_are_kept(text: str) -> None:
     assert metric_values(text) == reference(text)  # from what was remembered
 
 
+@settings(deadline=None)
 @given(labels=st.dictionaries(st.from_regex(r"[a-z_]{1,5}", fullmatch=True), st.text(max_size=8), max_size=3))
 def test_values_are_the_reference_parser_s_whatever_the_labels_say(labels: dict[str, str]) -> None:
     # U+0085 and the like end a line for str.splitlines, not for this format

@@ -8,7 +8,7 @@ import json
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longproof.domain.events import EndedBy
@@ -36,6 +36,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(fields=st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), JSON, max_size=4))
 async def test_body_is_the_same_json_when_nothing_is_long(fields: dict[str, object]) -> None:
     assert bytes_of(await json_body(fields)) == orjson.dumps(fields)

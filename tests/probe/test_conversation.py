@@ -119,3 +119,16 @@ def test_cost_counts_every_turn_at_its_length_when_planned() -> None:
     """(1 + 2) conversations × 3 repeats × 3 turns; lengths 1,024, 1,160, 1,296 and 8 tokens of output each."""
     assert cost(PLAN, 8) == (27, 9 * (1024 + 1160 + 1296 + 24))
     assert PLAN.longest_tokens(8) == 1024 + 8 + 2 * 136
+
+
+@pytest.mark.engine
+async def test_the_embedded_engine_keeps_a_conversation_when_it_goes_on(embedded_url: str, tmp_path: Path) -> None:
+    """One slot, 256 tokens and then about 64 more a turn: later turns find what was there before."""
+    plan = ConversationPlan(first_tokens=256, delta_tokens=64, turns=3, concurrencies=(1,), repeats=1)
+    protocol = build_protocol(output_tokens=4)
+    async with probing(embedded_url, tmp_path, protocol=protocol) as ctx:
+        await conversation.run(ctx, plan)
+        found = said(ctx)
+    assert findings(found) == []
+    assert of(found, "conversation.conversation_cached_fraction.c1.turn2") > 0.9
+    assert of(found, "conversation.conversation_cached_fraction.c1.turn3") > 0.9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from probing import Allowance, findings, probing
 from longproof.asking.context import BudgetSpent, ProbeContext
 from longproof.claim.findings import sustained as reader
 from longproof.claim.statements import Finding, NotShown, Statement
+from longproof.engines.embedded import EmbeddedServer
+from longproof.engines.registry import connect
 from longproof.evidence.records import NoteBody, RequestBody, WindowBody
 from longproof.probe import sustained
 from longproof.probe.sustained import SustainedPlan
@@ -95,3 +98,15 @@ async def test_a_growing_process_is_found_when_its_metrics_tell(tmp_path: Path) 
     async with (server := lying_engine(ENGINE.lying(LeakMemory(bytes=4 << 20)))):
         found = await run(server, tmp_path)
     assert findings(found) == ["sustained.memory_grows"]
+
+
+@pytest.mark.engine
+async def test_memory_of_an_owned_engine_is_told_when_it_runs_and_unknown_when_it_ended(
+    embedded_engine: Callable[..., Awaitable[EmbeddedServer]],
+) -> None:
+    """The default model's weights alone are 98 MB, mapped or read."""
+    server = await embedded_engine(context_tokens=512)
+    engine = await connect(server.url, model=server.alias, owner=server.process)
+    assert (engine.memory_bytes() or 0) > 50_000_000
+    await engine.aclose()
+    assert engine.memory_bytes() is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +13,8 @@ from longproof.domain.request import Route
 from longproof.engines.base import Capabilities
 from longproof.errors import UsageError
 from longproof.prove.cost import cost_of, smallest_unit_tokens
-from longproof.prove.options import IDLE_PROBES, LOAD_PROBES, PROBES, LoadOptions, ProveOptions
-from longproof.prove.protocol import default_lengths, plan_protocol
+from longproof.prove.options import IDLE_PROBES, LOAD_PROBES, LoadOptions, ProveOptions
+from longproof.prove.protocol import default_lengths, plan_protocol, usual_probes
 from longproof.testing.builders import build_deployment
 
 ALL = Capabilities(token_ids=True, counts=True, exact_output=True, cold=True, logprobs=True, metrics=True)
@@ -91,7 +93,7 @@ def test_choices_that_cannot_be_meant_are_refused(options: ProveOptions, words: 
 def test_only_leaves_the_others_out_and_says_so() -> None:
     protocol = plan_protocol(build_deployment(), ALL, ProveOptions(only=("speed",)))
     assert [item.probe for item in protocol.steps] == ["speed"]
-    assert set(protocol.not_run) == set(PROBES) - {"speed"}
+    assert set(protocol.not_run) == set(usual_probes(pair=False)) - {"speed"}
 
 
 def test_the_cost_counts_every_request_of_a_step() -> None:
@@ -110,7 +112,7 @@ def test_completions_is_the_route_when_there_is_no_chat() -> None:
 
 def test_every_probe_is_planned_when_nothing_was_chosen() -> None:
     protocol = plan_protocol(build_deployment(), ALL, ProveOptions())
-    assert {item.probe for item in protocol.steps} | set(protocol.not_run) == set(PROBES)
+    assert {item.probe for item in protocol.steps} | set(protocol.not_run) == set(usual_probes(pair=False))
     assert [item.probe for item in protocol.steps][: len(IDLE_PROBES)] == list(IDLE_PROBES)
 
 
@@ -131,3 +133,11 @@ def test_the_users_load_is_planned_when_it_was_chosen() -> None:
     options = ProveOptions(only=("busy",), load=LoadOptions(rate_per_s=2.5))
     assert step(options, "busy")["background.rate_per_s"] == 2.5
     assert plan_protocol(build_deployment(), ALL, options).choices == {"rate_per_s": "2.5"}
+
+
+def test_a_pair_is_asked_what_goes_between_them_when_there_are_two_servers() -> None:
+    pair = replace(ALL, disaggregated=True)
+    protocol = plan_protocol(build_deployment(), pair, ProveOptions())
+    assert "disaggregated" in [item.probe for item in protocol.steps]
+    alone = plan_protocol(build_deployment(), ALL, ProveOptions(only=("disaggregated",)))
+    assert "name a pair with --prefill and --decode" in alone.not_run["disaggregated"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,3 +103,78 @@ def complete() -> Callable[..., Seen]:
         return _post(url, "/v1/completions", asked | body, headers or {})
 
     return ask
+
+
+@pytest.fixture
+def together() -> Callable[..., list[Seen]]:
+    """together(url, [body, …]): streamed completions, all sent at once; what each saw, in the order of the bodies."""
+
+    def ask(url: str, bodies: list[dict[str, Any]]) -> list[Seen]:
+        with ThreadPoolExecutor(len(bodies)) as pool:
+            waiting = [pool.submit(_post, url, "/v1/completions", {"stream": True, **body}, {}) for body in bodies]
+            return [future.result() for future in waiting]
+
+    return ask
+
+
+@pytest.fixture
+def metric() -> Callable[..., float]:
+    """metric(url, "vllm:num_requests_running", reason="capacity"): one value of /metrics, by name and some labels."""
+
+    def read(url: str, name: str, **labels: str) -> float:
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        lines = httpx.get(f"{url}/metrics").text.splitlines()
+        found = [
+            line for line in lines if line.startswith((f"{name}{{", f"{name} ")) and all(w in line for w in wanted)
+        ]
+        assert len(found) == 1, found
+        return float(found[0].split()[-1])
+
+    return read
+
+
+@pytest.fixture
+def eventually() -> Callable[..., None]:
+    """eventually(condition): waits until it holds, for what the engine does a little later."""
+
+    def wait(condition: Callable[[], bool], *, timeout_s: float = 5.0) -> None:
+        end = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < end, "it did not come to that"
+            time.sleep(0.005)
+
+    return wait
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A stream that is open. `lines` are those not read yet; a response whose iterator is dropped would close."""
+
+    response: httpx.Response
+    lines: Iterator[str]
+
+    def first(self) -> str:
+        """Waits for the first line."""
+        return next(self.lines)
+
+    def tokens(self) -> int:
+        """Reads to the end; how many chunks with text that were."""
+        return len([line for line in self.lines if '"text"' in line])
+
+    def close(self) -> None:
+        self.response.close()
+
+
+@pytest.fixture
+def hold() -> Iterator[Callable[..., Held]]:
+    """hold(url, body): a streamed completion that stays open until it is closed, at the latest when the test ends."""
+    with contextlib.ExitStack() as stack:
+
+        def ask(url: str, body: dict[str, Any]) -> Held:
+            client = stack.enter_context(httpx.Client(timeout=10))
+            request = client.build_request("POST", f"{url}/v1/completions", json={"stream": True, **body})
+            response = client.send(request, stream=True)
+            stack.callback(response.close)
+            return Held(response=response, lines=response.iter_lines())
+
+        yield ask

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,13 @@ def test_every_lie_stands_in_the_table_and_every_line_is_a_lie() -> None:
     documented = re.findall(r"^\| (\w+) +\|", lies.__doc__ or "", flags=re.MULTILINE)
     assert documented[1:] == list(LIES)
     assert documented[0] == "name"
+
+
+def test_reference_page_says_of_every_lie_what_the_code_says() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "python-api.md").read_text(encoding="utf-8")
+    said = dict(re.findall(r"^\| (\w+) +\| (.+?) +\|$", lies.__doc__ or "", flags=re.MULTILINE))
+    told = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|$", page, flags=re.MULTILINE))
+    assert {name: told.get(name) for name in LIES} == {name: said[name] for name in LIES}
 
 
 def test_every_lie_can_be_written_by_hand() -> None:

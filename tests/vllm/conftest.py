@@ -88,6 +88,12 @@ def smollm2_dir(vllm_program: Path) -> Path:
     return run_script("export_smollm2.py")
 
 
+@pytest.fixture(scope="session")
+def nixl_dir(vllm_program: Path) -> Path:
+    """What vLLM's NixlConnector imports, for PYTHONPATH."""
+    return run_script("setup_nixl.py")
+
+
 @pytest.fixture
 async def vllm(vllm_server: VllmServer) -> AsyncIterator[VllmEngine]:
     """The adapter on that server, with its start-up log known."""

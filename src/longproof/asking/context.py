@@ -14,6 +14,8 @@ from typing import Protocol as Port
 from typing import TypeAlias
 
 from longproof.asking.prompts import LengthUnproven, PromptBuilder
+from longproof.asking.restarter import Restarter
+from longproof.asking.workers import Workers
 from longproof.clock import Clock, SystemClock
 from longproof.domain.deployment import Deployment
 from longproof.domain.events import EngineSample
@@ -60,7 +62,8 @@ class Budget(Port):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeContext:
-    """Everything a probe may use."""
+    """Everything a probe may use. `restarter`: how the server is restarted, None where nobody can.
+    `workers`: processes that send the requests of a load, None = this one."""
 
     engine: Engine
     deployment: Deployment
@@ -70,6 +73,8 @@ class ProbeContext:
     budget: Budget
     progress: Progress
     clock: Clock = field(default_factory=SystemClock)
+    restarter: Restarter | None = None
+    workers: Workers | None = None
 
     async def ask(
         self, key: str, *, probe: str, cell: Cell, build: Build, expected_tokens: int, sampled: bool = False

@@ -18,17 +18,18 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from longproof.asking.context import Cell, ProbeContext, prompt_sha256
+from longproof.asking.loop_watch import LoopWatch
 from longproof.asking.recorder import Recorder
 from longproof.clock import NS_PER_S
 from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.domain.outcome import Outcome, classify
 from longproof.domain.request import GenerationRequest
+from longproof.engines.request_body import Prepared
 from longproof.errors import EngineMisbehaved
 from longproof.evidence.records import Lag, RequestBody, SamplesBody, WindowBody
 
-_TICK_S = 0.02
+_AHEAD_NS = 2 * NS_PER_S
 _LOOK_S = 0.005
-_LATE_NS = 1_000_000
 _REFUSED_PAUSE_S = 0.25
 """A closed loop that is refused waits this long: asking again at once would only measure refusals."""
 _MOST_UNREACHABLE = 8
@@ -153,15 +154,14 @@ class _Running:
         self._scheduled_left = len(load.scheduled)
         self._unreachable = 0
         self._stopped = False
-        self._lags: list[Lag] = []
-        self._lag_checks = 0
+        self._watch = LoopWatch(ctx.clock)
 
     async def run(self) -> None:
         ctx, load = self._ctx, self._load
         ctx.note(f"{self._prefix}begun", probe=self._probe, what="window_begun", **self._cell)
         self._started_ns = ctx.clock.now_ns()
         async with self._recorder, asyncio.TaskGroup() as beside:
-            watching = [beside.create_task(self._watch_loop())]
+            watching = [beside.create_task(self._watch.run())]
             if ctx.engine.capabilities.metrics:
                 watching.append(beside.create_task(self._recorder.sample(self._sample_every_s)))
             try:
@@ -176,6 +176,7 @@ class _Running:
                     task.cancel()
                 await asyncio.wait(watching)
         ended_ns = ctx.clock.now_ns()
+        lags, checks = self._lags()
         body = WindowBody(
             probe=self._probe,
             cell=self._cell,
@@ -184,18 +185,33 @@ class _Running:
             started_ns=self._started_ns,
             ended_ns=ended_ns,
             requests=self._sent,
-            lags=tuple(self._lags),
-            lag_checks=self._lag_checks,
+            lags=lags,
+            lag_checks=checks,
+            workers=1 if ctx.workers is None else len(ctx.workers),
         )
         ctx.journal.append(self._key, body)
         ctx.progress.window_ended(self._key, body)
 
+    def _lags(self) -> tuple[tuple[Lag, ...], int]:
+        """This process's, and those of the processes that sent for it."""
+        lags, checks = self._watch.take()
+        if self._ctx.workers is None:
+            return lags, checks
+        others, looks = self._ctx.workers.take_lags()
+        return tuple(sorted((*lags, *others), key=lambda lag: lag.at_ns)), checks + looks
+
     async def _scheduled(self, asked: LoadRequest) -> None:
+        """Its body is made a little before its time: all of them at once would fill the memory."""
         planned_ns = self._started_ns + (asked.at_ns or 0)
-        await asyncio.sleep(max(0.0, (planned_ns - self._ctx.clock.now_ns()) / NS_PER_S))
+        await self._sleep_until(planned_ns - _AHEAD_NS)
+        prepared = None if asked.cancel is not None else await self._ctx.engine.prepare(asked.request)
+        await self._sleep_until(planned_ns)
         if not self._stopped:
-            await self._send(asked, planned_ns)
+            await self._send(asked, planned_ns, prepared)
         self._scheduled_left -= 1
+
+    async def _sleep_until(self, at_ns: int) -> None:
+        await asyncio.sleep(max(0.0, (at_ns - self._ctx.clock.now_ns()) / NS_PER_S))
 
     async def _loop(self) -> None:
         stock = self._load.stock
@@ -223,9 +239,9 @@ class _Running:
             return False
         return since_ns < load.for_ns or (load.until_scheduled_end and self._scheduled_left > 0)
 
-    async def _send(self, asked: LoadRequest, planned_ns: int) -> RequestTimeline:
+    async def _send(self, asked: LoadRequest, planned_ns: int, prepared: Prepared | None = None) -> RequestTimeline:
         self._sent += 1
-        timeline, left_ns = await send_and_leave(self._ctx, asked)
+        timeline, left_ns = await send_and_leave(self._ctx, asked, prepared)
         gone = classify(timeline) is Outcome.UNREACHABLE
         self._unreachable = self._unreachable + 1 if gone else 0
         self._stopped = self._stopped or self._unreachable >= _MOST_UNREACHABLE
@@ -245,21 +261,19 @@ class _Running:
         )
         return timeline
 
-    async def _watch_loop(self) -> None:
-        """How late the event loop comes back: while it is away, nothing is stamped."""
-        clock = self._ctx.clock
-        while True:
-            due_ns = clock.now_ns() + round(_TICK_S * NS_PER_S)
-            await asyncio.sleep(_TICK_S)
-            self._lag_checks += 1
-            late_ns = clock.now_ns() - due_ns
-            if late_ns > _LATE_NS:
-                self._lags.append(Lag(at_ns=due_ns, late_ns=late_ns))
 
+async def send_and_leave(
+    ctx: ProbeContext, asked: LoadRequest, prepared: Prepared | None = None
+) -> tuple[RequestTimeline, int | None]:
+    """Sends one request and leaves it when its `cancel` says so; when that was, None where it had ended before.
 
-async def send_and_leave(ctx: ProbeContext, asked: LoadRequest) -> tuple[RequestTimeline, int | None]:
-    """Sends one request and leaves it when its `cancel` says so; when that was, None where it had ended before."""
-    return await _Leaving(ctx, asked).run()
+    What is not to be left goes through the load workers, where there are some: who leaves must see the chunks come.
+    """
+    if asked.cancel is not None:
+        return await _Leaving(ctx, asked).run()
+    if ctx.workers is None or ctx.workers.url != ctx.engine.url or not len(ctx.workers):
+        return await ctx.engine.send(prepared or asked.request), None
+    return await ctx.workers.send(prepared or await ctx.engine.prepare(asked.request)), None
 
 
 class _Leaving:
@@ -277,7 +291,7 @@ class _Leaving:
     async def run(self) -> tuple[RequestTimeline, int | None]:
         cancel, timer = self._cancel, None
         if cancel is None:
-            return await self._ctx.engine.send(self._request), None
+            raise ValueError(f"nothing says when to leave '{self._request.request_id}'")
         if cancel.after_ns is not None:
             timer = asyncio.get_running_loop().call_later(cancel.after_ns / NS_PER_S, self._go)
         try:

@@ -85,7 +85,8 @@ class Injection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Busy:
-    """All of it. `twins`: the long request asked alone. `follow_up`: the short request that ended the probe."""
+    """All of it. `twins`: the long request asked alone, here or by the speed probe. `follow_up`: the short request that
+    ended the probe."""
 
     long_tokens: int
     twins: tuple[Asked, ...]
@@ -125,13 +126,23 @@ def busy_of(view: EvidenceView) -> Busy | None:
     longs = [(cell, item) for cell, item in asked if cell.get("role") == "long"]
     injections = [found for window in windows if (found := _injection(window)) is not None]
     lengths = [int(cell["length"]) for cell, _ in longs] + [int(item.window.body.cell["length"]) for item in injections]
+    long_tokens = max(lengths, default=0)
     return Busy(
-        long_tokens=max(lengths, default=0),
-        twins=tuple(item for _, item in longs),
+        long_tokens=long_tokens,
+        twins=tuple(item for _, item in longs) or _cold(view, long_tokens),
         before=_alone(windows, "before"),
         after=_alone(windows, "after"),
         injections=tuple(injections),
         follow_up=next((item for cell, item in asked if cell.get("phase") == "follow_up"), None),
+    )
+
+
+def _cold(view: EvidenceView, length: int) -> tuple[Asked, ...]:
+    """The speed probe's cold requests of that length."""
+    return tuple(
+        Asked(key=key, timeline=body.timeline)
+        for key, body in view.requests("speed")
+        if body.cell.get("arm") == "cold" and body.cell.get("length") == length
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from longproof.domain.events import EngineSample, RequestTimeline
+from longproof.evidence.records import WindowBody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,28 @@ def _total(sample: EngineSample, name: str) -> float | None:
     labelled = name + "{"
     found = [value for key, value in sample.values.items() if key == name or key.startswith(labelled)]
     return sum(found) if found else None
+
+
+MOST_LATE_SHARE = 0.25
+"""A client whose event loop is away for more of a window than this was short of a processor: it saw things late, and
+where the server runs beside it, that was slow for the same reason. On a quiet machine it is a few per cent. Below it,
+the lateness is taken off."""
+
+
+def late_share(body: WindowBody) -> float:
+    """For which share of a window the client's own event loop came back late."""
+    return sum(lag.late_ns for lag in body.lags) / max(1, body.ended_ns - body.started_ns)
+
+
+def client_was_late(*bodies: WindowBody) -> bool:
+    """Whether that was too much in any of these windows to conclude from slowness there."""
+    return any(late_share(body) > MOST_LATE_SHARE for body in bodies)
+
+
+def late_within_ns(body: WindowBody, span: Span) -> int:
+    """The client's lateness that falls into a stretch."""
+    lags = (Span(start_ns=lag.at_ns, end_ns=lag.at_ns + lag.late_ns) for lag in body.lags)
+    return sum(span.shared_ns(lag) for lag in lags)
 
 
 PREEMPTIONS = ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total", "sglang:num_retractions_sum")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from longproof.claim.metric import Better, Kind, Metric
 from longproof.claim.metrics_busy import BUSY, OVERLOAD
+from longproof.claim.metrics_compare import COMPARE
 from longproof.claim.metrics_lifecycle import LIFECYCLE
 from longproof.claim.metrics_quality import QUALITY_METRICS
 from longproof.claim.metrics_sweep import SWEEP_METRICS
@@ -351,6 +352,6 @@ _ALL: tuple[Metric, ...] = (
 )
 
 METRICS: dict[str, Metric] = {
-    metric.id: metric for metric in (*_ALL, *BUSY, *OVERLOAD, *LIFECYCLE, *SWEEP_METRICS, *QUALITY_METRICS)
+    metric.id: metric for metric in (*_ALL, *BUSY, *OVERLOAD, *LIFECYCLE, *SWEEP_METRICS, *COMPARE, *QUALITY_METRICS)
 }
 """All metrics by id."""

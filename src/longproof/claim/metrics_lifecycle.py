@@ -19,6 +19,36 @@ def _reclaim_time(id_: str, what: str) -> Metric:
     )
 
 
+def _compared(prefix: str, name: str, what: str, since: str) -> Metric:
+    return Metric(
+        id=f"{prefix}_{name}_ratio",
+        unit="ratio",
+        better=Better.LOWER,
+        kind=Kind.ESTIMATE,
+        by_length=True,
+        definition=f"{what} of cold prompts {since}, as a multiple of what it was before the restart.",
+        formula=f"geometric mean of {name} after / geometric mean of {name} before",
+        inputs=("restart requests",),
+        undefined="no such request completed on one of the two sides",
+        cold=True,
+    )
+
+
+def _handed(id_: str, unit: str, better: Better, definition: str, formula: str, inputs: tuple[str, ...]) -> Metric:
+    return Metric(
+        id=id_,
+        unit=unit,
+        better=better,
+        kind=Kind.RATIO if unit == "ratio" else Kind.SAMPLES,
+        by_length=True,
+        definition=definition,
+        formula=formula,
+        inputs=inputs,
+        undefined="no request of this length went through both sides, or the metrics do not say",
+        cold=True,
+    )
+
+
 LIFECYCLE: tuple[Metric, ...] = (
     _reclaim_time("reclaim_time_queued", "leaving a request that waits behind others"),
     _reclaim_time("reclaim_time_at_once", "leaving a request a moment after sending it"),
@@ -59,5 +89,85 @@ LIFECYCLE: tuple[Metric, ...] = (
         inputs=("reclaim requests of the largest length",),
         undefined="no such request completed, or none when idle",
         cold=True,
+    ),
+    Metric(
+        id="restart_time",
+        unit="s",
+        better=Better.LOWER,
+        kind=Kind.EXACT,
+        by_length=False,
+        definition="From the beginning of a restart until the end of the first request that was answered.",
+        formula="(end of the first answered request - restart begun) / 1e9",
+        inputs=("restart notes",),
+        undefined="there was no restart, or nothing was answered after it",
+    ),
+    _compared("restart", "ttft", "Time to first token", "after a restart"),
+    _compared("restart", "tpot", "Time per output token", "after a restart"),
+    _compared("idle", "ttft", "Time to first token", "after the server stood idle"),
+    _compared("idle", "tpot", "Time per output token", "after the server stood idle"),
+    Metric(
+        id="restart_largest",
+        unit="fraction",
+        better=Better.HIGHER,
+        kind=Kind.PROPORTION,
+        by_length=True,
+        definition="Share of requests of the largest length that completed after a restart.",
+        formula="completed / sent",
+        inputs=("restart requests",),
+        undefined="there was no restart",
+    ),
+    Metric(
+        id="restart_first_ratio",
+        unit="ratio",
+        better=Better.LOWER,
+        kind=Kind.EXACT,
+        by_length=False,
+        definition="Time to first token of the first request after a restart, as a multiple of later ones.",
+        formula="ttft(first) / mean ttft(later of the same length)",
+        inputs=("restart requests",),
+        undefined="no later request of the same length completed",
+    ),
+    _handed(
+        "pd_prefill_time",
+        "s",
+        Better.LOWER,
+        "The prefill side's part of a request through a prefill/decode pair: from sending to its whole answer.",
+        "engine_timings.pd_prefill_ns / 1e9",
+        ("timeline.engine_timings",),
+    ),
+    _handed(
+        "pd_decode_ttft",
+        "s",
+        Better.LOWER,
+        "The decode side's part up to its first token: from asking it, the transfer of KV included.",
+        "engine_timings.pd_decode_ttft_ns / 1e9",
+        ("timeline.engine_timings",),
+    ),
+    _handed(
+        "pd_transferred",
+        "fraction",
+        Better.HIGHER,
+        "Share of the prompt whose KV the decode side took over, by its own count of prompt tokens by source.",
+        "tokens with source external_kv_transfer / prompt tokens",
+        ("engine metrics of the decode side",),
+    ),
+    _handed(
+        "pd_decode_ratio",
+        "ratio",
+        Better.LOWER,
+        "The decode side's time to first token with KV taken over, as a multiple of computing the same prompt itself.",
+        "geometric mean of pd_decode_ttft / ttft of the decode side alone, over pairs of the same prompt",
+        ("disaggregated requests",),
+    ),
+    Metric(
+        id="pd_success",
+        unit="fraction",
+        better=Better.HIGHER,
+        kind=Kind.PROPORTION,
+        by_length=True,
+        definition="Share of requests that went through both sides and completed.",
+        formula="completed / sent, alone and together",
+        inputs=("disaggregated requests",),
+        undefined="nothing was sent through a pair",
     ),
 )

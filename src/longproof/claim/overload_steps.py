@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from longproof.claim.busy_phases import Asked
-from longproof.claim.load_spans import counter_growth, preemptions
+from longproof.claim.load_spans import Span, client_was_late, counter_growth, late_within_ns, preemptions
 from longproof.claim.view import EvidenceView, Window
 from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.domain.outcome import Outcome, classify
@@ -110,10 +110,12 @@ class StepSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What came after the load. `band_*_ns`: the idle server's longest times and half as long again; `interrupted`: the
-    run went on in another session, so no time since the load's end is known."""
+    """What came after the load, one request at a time. `asked` are (request, how late the client was meanwhile, ns).
+    `band_*_ns`: the idle server's longest times and half as long again. `interrupted`: the run went on in another
+    session, so no time since the load's end is known."""
 
-    asked: tuple[Asked, ...]
+    windows: tuple[Window, ...]
+    asked: tuple[tuple[Asked, int], ...]
     band_ttft_ns: int
     band_tpot_ns: int
     in_a_row: int
@@ -121,29 +123,40 @@ class Recovery:
     ended_ns: int
     interrupted: bool
 
-    def quick(self, item: Asked) -> bool:
-        """As on the idle server."""
+    @property
+    def late(self) -> bool:
+        """Whether the client itself was short of a processor meanwhile."""
+        return client_was_late(*(window.body for window in self.windows))
+
+    def quick(self, item: Asked, late_ns: int) -> bool:
+        """As on the idle server, but for what the client was late by."""
         timeline = item.timeline
+        tokens = max(1, len(timeline.chunks) - 1)
         return (
             item.done
-            and (timeline.ttft_ns or 0) <= self.band_ttft_ns
-            and (timeline.tpot_ns is None or timeline.tpot_ns <= self.band_tpot_ns)
+            and (timeline.ttft_ns or 0) - late_ns <= self.band_ttft_ns
+            and (timeline.tpot_ns or 0) - late_ns / tokens <= self.band_tpot_ns
         )
+
+    @property
+    def verdicts(self) -> list[bool]:
+        """Quick or not, in order."""
+        return [self.quick(item, late_ns) for item, late_ns in self.asked]
 
     @property
     def recovered_ns(self) -> int | None:
         """From the load's end to the first of `in_a_row` quick requests; None: it did not come to that."""
-        run: list[Asked] = []
-        for item in self.asked:
-            run = [*run, item] if self.quick(item) else []
-            if len(run) == self.in_a_row:
-                return run[0].timeline.submitted_ns - self.ended_ns
+        verdicts = self.verdicts
+        for at in range(len(verdicts) - self.in_a_row + 1):
+            if all(verdicts[at : at + self.in_a_row]):
+                return self.asked[at][0].timeline.submitted_ns - self.ended_ns
         return None
 
     @property
     def slow_first(self) -> int:
         """How many of the first requests in a row were not quick."""
-        return next((i for i, item in enumerate(self.asked) if self.quick(item)), len(self.asked))
+        verdicts = self.verdicts
+        return verdicts.index(True) if True in verdicts else len(verdicts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,14 +211,21 @@ def _slo(idle: StepSeen) -> Slo:
 
 def _recovery(view: EvidenceView, steps: Sequence[StepSeen]) -> Recovery | None:
     band = next((note.detail for _, note in view.notes(PROBE) if note.what == "band"), None)
-    asked = [(k, body) for k, body in view.requests(PROBE) if body.cell.get("role") == "recovery"]
+    windows = [window for window in view.windows(PROBE) if window.body.cell.get("phase") == "recovery"]
+    windows.sort(key=lambda window: int(window.body.cell.get("number", 0)))
+    asked = [
+        (Asked(key=key, timeline=body.timeline), late_within_ns(window.body, _span(body.timeline)))
+        for window in windows
+        for key, body in window.requests
+    ]
     if band is None or not steps or not asked:
         return None
     last = steps[-1].window
-    where = [record.seq for record in view.records if record.key in (last.key, asked[-1][0])]
+    where = [record.seq for record in view.records if record.key in (last.key, windows[-1].key)]
     sessions = [record.seq for record in view.records if isinstance(record.body, SessionBody)]
     return Recovery(
-        asked=tuple(Asked(key=key, timeline=body.timeline) for key, body in asked),
+        windows=tuple(windows),
+        asked=tuple(asked),
         band_ttft_ns=int(band["ttft_ns"]),
         band_tpot_ns=int(band["tpot_ns"]),
         in_a_row=int(band["in_a_row"]),
@@ -213,6 +233,10 @@ def _recovery(view: EvidenceView, steps: Sequence[StepSeen]) -> Recovery | None:
         ended_ns=last.body.ended_ns,
         interrupted=any(min(where) < seq < max(where) for seq in sessions),
     )
+
+
+def _span(timeline: RequestTimeline) -> Span:
+    return Span(start_ns=timeline.submitted_ns, end_ns=timeline.finished_ns)
 
 
 def _growth(samples: Sequence[EngineSample], name: str, label: str) -> float | None:

@@ -84,13 +84,17 @@ def idle_of(view: EvidenceView) -> Idle | None:
 def cycles_of(view: EvidenceView, idle: Idle) -> list[Cycle]:
     """All cycles in which we really left, in order; not those that the largest request followed at once."""
     nudges = {key.removesuffix("/nudge"): body for key, body in view.requests(PROBE) if key.endswith("/nudge")}
-    found = [
-        _cycle(window, idle, nudges.get(window.key)) for window in view.windows(PROBE) if "then" not in window.body.cell
-    ]
+    memory = {
+        key.removesuffix("/memory"): float(note.detail["memory_bytes"])
+        for key, note in view.notes(PROBE)
+        if note.what == "memory"
+    }
+    windows = [window for window in view.windows(PROBE) if "then" not in window.body.cell]
+    found = [_cycle(window, idle, nudges.get(window.key), memory.get(window.key)) for window in windows]
     return [cycle for cycle in found if cycle is not None]
 
 
-def _cycle(window: Window, idle: Idle, nudge: RequestBody | None) -> Cycle | None:
+def _cycle(window: Window, idle: Idle, nudge: RequestBody | None, owned_bytes: float | None) -> Cycle | None:
     left = [(key, body) for key, body in window.requests if body.left_ns is not None]
     ours = next((body for _, body in left if body.cell["role"] == "cancelled"), None)
     if ours is None or ours.left_ns is None:
@@ -125,7 +129,7 @@ def _cycle(window: Window, idle: Idle, nudge: RequestBody | None) -> Cycle | Non
         kv_base=kv_base,
         kv_peak=max(kv, default=None),
         kv_floor=None if rested is None else rested.kv_usage,
-        rss_floor=None if rested is None else rested.values.get(RSS),
+        rss_floor=owned_bytes if owned_bytes is not None or rested is None else rested.values.get(RSS),
         output_after=_output_after(during, ours.timeline),
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 import longproof
+from longproof.cli.compare import compare
 from longproof.cli.corpus import corpus
 from longproof.cli.demo import demo
 from longproof.cli.derive import derive
@@ -32,7 +33,7 @@ def cli() -> None:
     """
 
 
-for _command in (plan, demo, prove, derive, report, gate, inspect, corpus):
+for _command in (plan, demo, prove, derive, report, gate, compare, inspect, corpus):
     cli.add_command(_command)
 
 

@@ -11,7 +11,7 @@ import click
 from longproof.errors import UsageError
 
 if TYPE_CHECKING:
-    from longproof.prove.target import UrlTarget
+    from longproof.prove.target import Target, UrlTarget
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator: TypeAlias = Callable[[Command], Command]
@@ -178,4 +178,24 @@ def url_target(url: str, choices: dict[str, Any]) -> UrlTarget:
         api_key=api_key(choices["api_key_env"]),
         tokenizer=choices["tokenizer"],
         engine_log=choices["engine_log"],
+    )
+
+
+def any_target(url: str | None, prefill: str | None, decode: str | None, choices: dict[str, Any]) -> Target:
+    """One server, or a pair that hands KV on. UsageError for neither, for both, and for half a pair."""
+    from longproof.prove.target import PdTarget
+
+    if url is not None and prefill is None and decode is None:
+        return url_target(url, choices)
+    if url is None and prefill is not None and decode is not None:
+        return PdTarget(
+            prefill_url=prefill,
+            decode_url=decode,
+            model=choices["model"],
+            api_key=api_key(choices["api_key_env"]),
+            tokenizer=choices["tokenizer"],
+        )
+    raise UsageError(
+        "one server is named by its URL, a pair by --prefill and --decode together",
+        advice="write 'longproof prove URL', or 'longproof prove --prefill URL --decode URL'",
     )

@@ -25,7 +25,7 @@ class Capabilities:
     ids. `counts`: it counts tokens for us (template included). `exact_output`: it can be told to produce exactly
     max_tokens. `cold`: a request can ask not to reuse cached prefixes. `logprobs`: it returns top logprobs. `chat`,
     `completions`: the routes it serves. `metrics`: it exposes Prometheus metrics. `aborts`: it has an abort endpoint.
-    `restarts`: we own the process. `fields_refused`: request fields that the server turned down by name and that are no
+    `restarts`: we own the process. `disaggregated`: two servers, one for prefill and one for decode. `fields_refused`: request fields that the server turned down by name and that are no
     longer sent; grows with use.
     """
 
@@ -40,6 +40,7 @@ class Capabilities:
     metrics: bool = False
     aborts: bool = False
     restarts: bool = False
+    disaggregated: bool = False
     fields_refused: tuple[str, ...] = ()
 
 

@@ -22,7 +22,7 @@ from longproof.domain.events import EndedBy, RequestTimeline, ServerError
 from longproof.domain.request import GenerationRequest
 from longproof.engines.base import OnContent
 from longproof.engines.dial import Dialer
-from longproof.engines.http_answer import HttpAnswer
+from longproof.engines.http_answer import Backlog, HttpAnswer
 from longproof.engines.request_body import Body
 from longproof.engines.server_error import KEPT_BODY_BYTES, error_from_body
 from longproof.engines.wire import Delta, OpenAIStream
@@ -54,15 +54,18 @@ class Exchange:
         outgoing: Outgoing,
         *,
         clock: Clock,
+        backlog: Backlog,
         on_content: OnContent | None = None,
         leave: asyncio.Event | None = None,
     ) -> None:
         self._out = outgoing
+        self._backlog = backlog
         self._clock = clock
         self._on_content = on_content
         self._leave = leave
         self._left = False
         self._answer: HttpAnswer | None = None
+        self._ended: EndedBy | None = None
         self._over: asyncio.Future[EndedBy] = asyncio.get_running_loop().create_future()
         self._body_bytes = outgoing.body.size_bytes
         self._last_wait: asyncio.TimerHandle | None = None
@@ -85,7 +88,7 @@ class Exchange:
             async with limit, self._leaving(limit):
                 ended = await self._converse(dialer)
         except TimeoutError:
-            ended = self._gave_up()
+            ended = self._gave_up()  # or it was over, and nobody had looked yet
         except httpx.HTTPError as problem:
             ended = self._broken(problem)
         finally:
@@ -113,7 +116,7 @@ class Exchange:
     async def _converse(self, dialer: Dialer) -> EndedBy:
         url = httpx.URL(self._out.url)
         head = _request_head(dialer.request_target(url), url, {**dialer.headers(url), **self._out.headers}, self._out)
-        self._answer = answer = await dialer.dial(url, lambda: HttpAnswer(self, self._clock))
+        self._answer = answer = await dialer.dial(url, lambda: HttpAnswer(self, self._clock, self._backlog))
         self._submitted_ns = self._clock.now_ns()  # connecting is not part of any latency
         await answer.send(head, self._out.body)
         self._out = replace(self._out, body=_SENT)  # a long body is not kept for as long as its answer takes
@@ -168,10 +171,12 @@ class Exchange:
         return self._status is not None and self._status >= 400
 
     def _finish(self, ended: EndedBy, now_ns: int) -> None:
-        if self._over.done():
+        if self._ended is not None:
             return
+        self._ended = ended
         self._finished_ns = self._finished_ns or now_ns
-        self._over.set_result(ended)
+        if not self._over.done():
+            self._over.set_result(ended)
         if self._last_wait is not None:
             self._last_wait.cancel()
         if self._answer is not None:
@@ -179,7 +184,7 @@ class Exchange:
 
     def _tell(self, deltas: list[Delta]) -> bool:
         """Hands content on; True when the listener has had enough. What it raises is ours, and `run` raises it."""
-        if self._on_content is None or self._over.done():
+        if self._on_content is None or self._ended is not None or self._over.done():
             return False
         try:
             return any(self._on_content(delta.chunk, delta.text) is False for delta in deltas)
@@ -190,6 +195,10 @@ class Exchange:
     # -- ends that are none of HTTP's own -----------------------------------------------------------------------------
 
     def _gave_up(self) -> EndedBy:
+        if self._answer is not None:
+            self._answer.settle()
+        if self._ended is not None:
+            return self._ended
         if self._stream.done:
             return EndedBy.DONE
         if self._refused:  # only the end of the server's words is missing

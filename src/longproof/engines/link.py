@@ -11,13 +11,13 @@ import orjson
 
 from longproof.clock import Clock, SystemClock
 from longproof.domain.events import RequestTimeline, ServerError
-from longproof.domain.request import GenerationRequest
 from longproof.engines.address import base_url, is_loopback
 from longproof.engines.base import OnContent
 from longproof.engines.dial import CONNECT_TIMEOUT_S, Dialer, proxy_for
 from longproof.engines.exchange import Exchange, Outgoing, describe
+from longproof.engines.http_answer import Backlog
 from longproof.engines.json_fields import JsonObject, as_object, decode
-from longproof.engines.request_body import Body
+from longproof.engines.request_body import Prepared
 from longproof.engines.secret import Secret
 from longproof.engines.server_error import error_from_body
 from longproof.errors import EngineProtocolError, EngineUnreachable, UsageError
@@ -70,6 +70,7 @@ class Link:
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
         tls = httpx.create_ssl_context()
+        self._backlog = Backlog()
         self._dialer = Dialer(tls, proxy_for(self.url))
         self._calls = httpx.AsyncClient(
             headers=self._headers,
@@ -119,36 +120,29 @@ class Link:
             return None
 
     async def stream(
-        self,
-        path: str,
-        body: Body,
-        *,
-        request_id: str,
-        request: GenerationRequest,
-        headers: Mapping[str, str] | None = None,
-        on_content: OnContent | None = None,
-        leave: asyncio.Event | None = None,
+        self, prepared: Prepared, *, on_content: OnContent | None = None, leave: asyncio.Event | None = None
     ) -> RequestTimeline:
         """POST a generation request and follow its stream, until `leave` is set; never raises for what the server
         does."""
         exchange = Exchange(
             Outgoing(
-                url=self.url + path,
+                url=self.url + prepared.path,
                 headers={
                     **self._headers,
                     "Content-Type": "application/json",
                     "Accept": "text/event-stream, application/json",
-                    **(headers or {}),
+                    **prepared.headers,
                 },
-                body=body,
-                request=request,
-                request_id=request_id,
+                body=prepared.body,
+                request=prepared.request,
+                request_id=prepared.request_id,
             ),
             clock=self.clock,
+            backlog=self._backlog,
             on_content=on_content,
             leave=leave,
         )
-        del body  # the exchange lets go of it when it is sent; it may be megabytes
+        del prepared  # the exchange lets go of the body when it is sent; it may be megabytes
         timeline = await exchange.run(self._dialer)
         return self._secret.out_of_timeline(timeline)
 

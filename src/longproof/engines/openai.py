@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
@@ -26,6 +26,7 @@ from longproof.domain.request import (
     TokenCount,
 )
 from longproof.engines.base import Capabilities, OnContent
+from longproof.engines.json_fields import JsonObject
 from longproof.engines.known import joined
 from longproof.engines.link import Link
 from longproof.engines.local_tokenizer import LocalTokenizer
@@ -121,9 +122,16 @@ class OpenAIEngine:
 
     async def prepare(self, request: GenerationRequest) -> Prepared:
         """Makes a request's body, off the clock."""
-        request_id = uuid.uuid4().hex
+        request_id = request.request_id or uuid.uuid4().hex
         fields = self.body(request, request_id)
-        return Prepared(request=request, request_id=request_id, body=await json_body(fields), fields=frozenset(fields))
+        return Prepared(
+            request=request,
+            request_id=request_id,
+            path=self.chat_path if request.route is Route.CHAT else self.completions_path,
+            headers=self.request_headers(request_id),
+            body=await json_body(fields),
+            fields=frozenset(fields),
+        )
 
     async def send(
         self,
@@ -141,7 +149,7 @@ class OpenAIEngine:
         while True:
             prepared = request if isinstance(request, Prepared) else await self.prepare(request)
             fields = prepared.fields
-            sending = self._stream(prepared, on_content, leave)
+            sending = self._link.stream(prepared, on_content=on_content, leave=leave)
             del prepared  # a body of megabytes goes when it is sent, not when the answer is over
             timeline = await sending
             name = refused_field(timeline, fields)
@@ -151,18 +159,13 @@ class OpenAIEngine:
             if isinstance(request, Prepared):
                 return timeline
 
-    def _stream(
-        self, prepared: Prepared, on_content: OnContent | None, leave: asyncio.Event | None
-    ) -> Awaitable[RequestTimeline]:
-        return self._link.stream(
-            self.chat_path if prepared.request.route is Route.CHAT else self.completions_path,
-            prepared.body,
-            request_id=prepared.request_id,
-            request=prepared.request,
-            headers=self.request_headers(prepared.request_id),
-            on_content=on_content,
-            leave=leave,
-        )
+    async def answer(self, request: GenerationRequest, request_id: str, fields: Mapping[str, object]) -> JsonObject:
+        """The whole answer to a request that is not streamed, with `fields` in its body. Raises EngineUnreachable, also
+        when `request.timeout_s` is over, `Refused`, or EngineProtocolError for what is no answer."""
+        body = {**self.body(request, request_id), **fields, "stream": False}
+        del body["stream_options"]
+        path = self.chat_path if request.route is Route.CHAT else self.completions_path
+        return await self._link.post_json(path, body, timeout_s=request.timeout_s)
 
     def body(self, request: GenerationRequest, request_id: str) -> dict[str, object]:
         """The JSON body of a request. `request.extra` comes last and wins."""

@@ -49,11 +49,15 @@ class Body:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A request with its body made in advance, so that nothing but sending is left when its time comes. Sent once: its
-    id is in the body. `fields` are the body's field names."""
+    """A request as it goes out, so that nothing but sending is left when its time comes. Sent once: its id is in it.
+
+    `path` follows the base URL; `headers` are those of this request alone; `fields` are the body's field names.
+    """
 
     request: GenerationRequest
     request_id: str
+    path: str
+    headers: Mapping[str, str]
     body: Body
     fields: frozenset[str]
 
@@ -73,6 +77,7 @@ class Series:
         own = prepared.request_id.encode()
         start, end = _place_of(opening, whole)
         self._base = replace(prepared, body=Body(()))
+        self._first = own.decode()
         self._before = whole[:start].split(own)
         self._after = whole[end:].split(own)
 
@@ -81,7 +86,8 @@ class Series:
         request_id = uuid.uuid4().hex
         own = request_id.encode()
         pieces = (*_joined(self._before, own), _inside(opening), *_joined(self._after, own))
-        return replace(self._base, request_id=request_id, body=Body(pieces))
+        headers = {name: value.replace(self._first, request_id) for name, value in self._base.headers.items()}
+        return replace(self._base, request_id=request_id, headers=headers, body=Body(pieces))
 
 
 def _place_of(opening: str | tuple[int, ...], whole: bytes) -> tuple[int, int]:

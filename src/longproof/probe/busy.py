@@ -4,6 +4,8 @@
     before    ░░░░░░░░░░░░░░░░░░░░                         the background load alone
     during    ░░░░░█████████░░░░░    × `injections`        the same load; a cold long request comes after `lead_ns`
     after     ░░░░░░░░░░░░░░░░░░░░                         the background alone again: did the server itself drift?
+    together  short request × `mixed`, twice               the same prompts one by one, and all at once: does each
+                                                           get its own answer?
     follow-up short request ×1                             it must still serve
 
 A request waits `patience` times as long as the long one takes alone before it is given up.
@@ -25,6 +27,10 @@ from longproof.evidence.records import RequestBody, WindowBody
 
 PROBE = "busy"
 _MOST_HANGS = 2
+_LEAST_TOLD = 16
+"""Output tokens by which two answers are told apart."""
+_LEAST_SHORTS = 8
+"""So many times what a short request takes alone, a background is watched at least."""
 _SUSPECT = (Outcome.UNREACHABLE, Outcome.HUNG, Outcome.TIMED_OUT, Outcome.CUT, Outcome.SERVER_ERROR, Outcome.EMPTY)
 
 
@@ -40,6 +46,7 @@ class BusyPlan:
     long_output_tokens: int
     injections: int = 3
     twins: int = 2
+    mixed: int = 4
     alone_ns: int = 10 * NS_PER_S
     lead_ns: int = 2 * NS_PER_S
     tail_ns: int = 2 * NS_PER_S
@@ -54,7 +61,7 @@ def cost(plan: BusyPlan, output_tokens: int) -> tuple[int, int]:
     requests' own output is the plan's, not `output_tokens`."""
     del output_tokens
     long_total = plan.long_tokens + plan.long_output_tokens
-    shorts = sum(_expected_shorts(plan, for_ns) for for_ns in (plan.alone_ns, plan.alone_ns)) + 2
+    shorts = sum(_expected_shorts(plan, for_ns) for for_ns in (plan.alone_ns, plan.alone_ns)) + 2 + 2 * plan.mixed
     shorts += plan.injections * _expected_shorts(plan, plan.tail_ns)
     longs = plan.twins + plan.injections
     return shorts + longs, round(shorts * plan.background.lengths.mean_tokens) + longs * long_total
@@ -76,9 +83,16 @@ class _Busy:
         self._shorts = ShortRequests(ctx, plan.background, probe=PROBE)
         self._timeout_s = ctx.protocol.request_timeout_s
         self._alone_ns = 0
+        self._lead_ns = plan.lead_ns
+        self._watch_ns = plan.alone_ns
 
     async def run(self) -> None:
-        await self._short_alone("alone")
+        short = await self._short_alone("alone")
+        if completed_as_asked(
+            short.timeline
+        ):  # a slow server gets longer windows, or no short request would end in one
+            self._lead_ns = max(self._lead_ns, short.timeline.e2e_ns)
+            self._watch_ns = max(self._watch_ns, _LEAST_SHORTS * short.timeline.e2e_ns)
         twins = [await self._long_alone(i) for i in range(self._plan.twins)]
         done = [twin.timeline.e2e_ns for twin in twins if completed_as_asked(twin.timeline)]
         if twins and not done:
@@ -90,6 +104,7 @@ class _Busy:
         await self._alone("before", 0)
         await self._injections()
         await self._alone("after", 1)
+        await self._together()
         await self._short_alone("follow_up")
 
     async def _injections(self) -> None:
@@ -104,15 +119,49 @@ class _Busy:
 
     # -- alone --------------------------------------------------------------------------------------------------------
 
-    async def _short_alone(self, phase: str) -> None:
+    async def _short_alone(self, phase: str) -> RequestBody:
         lengths = self._plan.background.lengths
         tokens, output = lengths.input_tokens[0], lengths.output_tokens[0]
-        await self._ask(f"{PROBE}/short/{phase}", {"role": "short", "phase": phase, "length": tokens}, tokens, output)
+        cell: Cell = {"role": "short", "phase": phase, "length": tokens}
+        return await self._ask(f"{PROBE}/short/{phase}", cell, tokens, output)
 
     async def _long_alone(self, i: int) -> RequestBody:
         tokens, output = self._plan.long_tokens, self._plan.long_output_tokens
         cell: Cell = {"role": "long", "phase": "alone", "length": tokens, "repeat": i}
         return await self._ask(f"{PROBE}/long/{i}", cell, tokens, output)
+
+    async def _together(self) -> None:
+        """The same few prompts alone and all at once. Greedy answers may differ in near ties; another's answer is no
+        near tie."""
+        lengths = self._plan.background.lengths
+        tokens, output = lengths.input_tokens[0], max(_LEAST_TOLD, lengths.output_tokens[0])
+        own: list[RequestBody] = []
+        for i in range(self._plan.mixed):
+            cell: Cell = {"role": "own", "phase": "one by one", "question": i, "length": tokens}
+            own.append(await self._ask(f"{PROBE}/own/{i}", cell, tokens, output))
+        key = f"{PROBE}/together"
+        if not own or isinstance(self._ctx.journal.get(key), WindowBody):
+            return
+        asked = [
+            LoadRequest(
+                name=f"own/{i}",
+                cell={"role": "own", "question": i, "length": tokens},
+                request=await self._request(body.nonce or "", tokens, output),
+                nonce=body.nonce,
+                at_ns=0,
+            )
+            for i, body in enumerate(own)
+        ]
+        await run_window(
+            self._ctx,
+            key,
+            probe=PROBE,
+            cell={"phase": "together"},
+            load=Load(for_ns=0, scheduled=tuple(asked), describe={"together": len(asked)}),
+            expected_tokens=len(own) * (tokens + output),
+            expected_ns=sum(body.timeline.e2e_ns for body in own),
+            sample_every_s=self._plan.sample_every_s,
+        )
 
     async def _ask(self, key: str, cell: Cell, tokens: int, output: int) -> RequestBody:
         async def build(nonce: str) -> GenerationRequest:
@@ -139,7 +188,7 @@ class _Busy:
     # -- windows ------------------------------------------------------------------------------------------------------
 
     async def _alone(self, phase: str, window: int) -> None:
-        for_ns = self._plan.lead_ns + self._plan.alone_ns
+        for_ns = self._lead_ns + self._watch_ns
         await self._window(f"{PROBE}/{phase}", {"phase": phase}, window=window, for_ns=for_ns, long=None)
 
     async def _during(self, i: int) -> DoneWindow:
@@ -147,7 +196,7 @@ class _Busy:
         it takes alone, so that it meets them although it is slowed down."""
         key = f"{PROBE}/during/{i}"
         cell: Cell = {"phase": "during", "repeat": i, "length": self._plan.long_tokens}
-        for_ns = self._plan.lead_ns + self._plan.tail_ns
+        for_ns = self._lead_ns + self._plan.tail_ns
         if not self._plan.background.closed:
             for_ns += 3 * self._alone_ns
         return await self._window(key, cell, window=2 + i, for_ns=for_ns, long=self._plan.long_tokens)
@@ -174,9 +223,9 @@ class _Busy:
         return done
 
     def _load(self, window: int, for_ns: int, long: LoadRequest | None) -> Load:
-        plan, background = self._plan, self._plan.background
+        background = self._plan.background
         longs = () if long is None else (long,)
-        describe: Cell = {**background.describe(), "lead_ns": plan.lead_ns, "timeout_s": self._timeout_s}
+        describe: Cell = {**background.describe(), "lead_ns": self._lead_ns, "timeout_s": self._timeout_s}
         if not background.closed:
             scheduled = self._shorts.scheduled(window, for_ns, self._timeout_s)
             return Load(for_ns=0, scheduled=(*scheduled, *longs), describe=describe)
@@ -196,7 +245,7 @@ class _Busy:
             cell={"role": "long", "length": tokens},
             request=await self._request(nonce, tokens, self._plan.long_output_tokens),
             nonce=nonce,
-            at_ns=self._plan.lead_ns,
+            at_ns=self._lead_ns,
         )
 
 

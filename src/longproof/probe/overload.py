@@ -3,14 +3,13 @@
     warm-up    one request that enters no number: engines compile and allocate on the first
     idle       one request at a time: what one takes by itself, and so what is good enough
     step       concurrency (or arrivals a second) from below capacity to well beyond it; each a window of `step_ns`
-    recovery   the load stops; one request every `recovery_every_ns` until the times are those of the idle server again
+    recovery   the load stops; one request at a time until the times are those of the idle server again
 
 Nobody is given up before a server that works one request after the other would have answered: waiting is no fault.
 """
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from statistics import median
 
@@ -38,8 +37,8 @@ _BROKEN = (Outcome.UNREACHABLE, Outcome.CUT, Outcome.SERVER_ERROR)
 class OverloadPlan:
     """`concurrencies`: requests at a time, step by step; or `rates_per_s`, Poisson. One of the two is given. A request
     is good when its TTFT and TPOT keep `slo_ttft_s` and `slo_tpot_s`; None: `slo_times` its 95th percentile when idle.
-    `recovery_ns`: so long the server gets to recover; more than `slow_after_ns` is slow. `patience`: how many times
-    longer than all requests one after the other a request may take."""
+    `recovery_ns`: so long the server gets to recover, watched in windows of `slice_ns`; more than `slow_after_ns` is
+    slow. `patience`: how many times longer than all requests one after the other a request may take."""
 
     prompt_tokens: int
     output_tokens: int
@@ -51,7 +50,7 @@ class OverloadPlan:
     slo_tpot_s: float | None = None
     slo_times: float = 5.0
     recovery_ns: int = 60 * NS_PER_S
-    recovery_every_ns: int = NS_PER_S // 5
+    slice_ns: int = NS_PER_S
     slow_after_ns: int = NS_PER_S
     patience: float = 2.0
     least_patience_s: float = 10.0
@@ -108,12 +107,13 @@ class _Overload:
         self._ctx = ctx
         self._plan = plan
         self._alone_s = 0.0
+        lengths = one_length(plan.prompt_tokens, plan.output_tokens)
+        self._one = Background(lengths=lengths, concurrency=1, seed=plan.seed)
+        self._of_one = ShortRequests(ctx, self._one, probe=PROBE)
 
     async def run(self) -> None:
-        lengths = one_length(self._plan.prompt_tokens, self._plan.output_tokens)
-        alone = Background(lengths=lengths, concurrency=1, seed=self._plan.seed)
         await self._ask(f"{PROBE}/warmup", {"role": "warmup"})
-        idle = await self._window("idle", alone, 0, self._plan.idle_ns)
+        idle = await self._window("idle", self._one, 0, self._plan.idle_ns, phase="idle")
         done = [body.timeline for _, body in idle.requests if completed_as_asked(body.timeline)]
         if not done:
             self._ctx.note(f"{PROBE}/fails_alone", probe=PROBE, what="fails_alone", length=self._plan.prompt_tokens)
@@ -122,21 +122,21 @@ class _Overload:
         futile = 0
         for number, load in enumerate(_loads(self._plan), start=1):
             label = str(load.concurrency) if load.closed else f"{load.rate_per_s:g}"
-            window = await self._window(f"step/{label}", load, number, self._plan.step_ns)
+            window = await self._window(f"step/{label}", load, number, self._plan.step_ns, phase="step")
             await self._check(window)
             futile = 0 if any(completed_as_asked(body.timeline) for _, body in window.requests) else futile + 1
             if futile == _FUTILE:
                 self._ctx.note(f"{PROBE}/futile", probe=PROBE, what="futile", step=label)
                 break
-        await self._recovery(done)
+        await self._recovery(done, 1 + len(_loads(self._plan)))
 
-    async def _window(self, name: str, load: Background, number: int, for_ns: int) -> DoneWindow:
+    async def _window(self, name: str, load: Background, number: int, for_ns: int, *, phase: str) -> DoneWindow:
         key = f"{PROBE}/{name}"
         if not isinstance(self._ctx.journal.get(key), WindowBody):
-            requests = ShortRequests(self._ctx, load, probe=PROBE)
+            requests = self._of_one if load is self._one else ShortRequests(self._ctx, load, probe=PROBE)
             await requests.ready()
             expected = load.expected_requests(for_ns, self._alone_s or self._plan.request_s)
-            cell: Cell = {"phase": "idle" if number == 0 else "step", "number": number}
+            cell: Cell = {"phase": phase, "number": number}
             await run_window(
                 self._ctx,
                 key,
@@ -185,8 +185,8 @@ class _Overload:
 
     # -- recovery -----------------------------------------------------------------------------------------------------
 
-    async def _recovery(self, idle: list[RequestTimeline]) -> None:
-        """One request every so often, until some in a row are as quick as on the idle server."""
+    async def _recovery(self, idle: list[RequestTimeline], first_number: int) -> None:
+        """One request at a time, slice by slice, until some in a row are as quick as on the idle server."""
         ttft_ns = _edge([timeline.ttft_ns for timeline in idle if timeline.ttft_ns])
         tpot_ns = _edge([timeline.tpot_ns for timeline in idle if timeline.tpot_ns])
         self._ctx.note(
@@ -199,20 +199,18 @@ class _Overload:
             most_ns=self._plan.recovery_ns,
             n=len(idle),
         )
-        most = max(_IN_A_ROW, self._plan.recovery_ns // self._plan.recovery_every_ns)
-        in_a_row, begun_ns, spent_ns = 0, self._ctx.clock.now_ns(), 0
-        number = 0
-        while in_a_row < _IN_A_ROW and number < most and spent_ns < self._plan.recovery_ns:
-            due_ns = begun_ns + number * self._plan.recovery_every_ns
-            key = f"{PROBE}/recovery/{number}"
-            if self._ctx.journal.get(key) is None:
-                await asyncio.sleep(max(0.0, (due_ns - self._ctx.clock.now_ns()) / NS_PER_S))
-            timeline = await self._ask(key, {"role": "recovery", "number": number})
-            quick = completed_as_asked(timeline) and (timeline.ttft_ns or 0) <= ttft_ns
-            in_a_row = in_a_row + 1 if quick and (timeline.tpot_ns or 0) <= tpot_ns else 0
-            number, spent_ns = number + 1, self._ctx.clock.now_ns() - begun_ns
-            if classify(timeline) is Outcome.UNREACHABLE:
-                await check_alive(self._ctx, key, probe=PROBE, after=timeline)
+        in_a_row = 0
+        for number in range(max(1, self._plan.recovery_ns // self._plan.slice_ns)):
+            window = await self._window(
+                f"recovery/{number}", self._one, first_number + number, self._plan.slice_ns, phase="recovery"
+            )
+            for _, body in sorted(window.requests, key=lambda found: found[1].timeline.submitted_ns):
+                timeline = body.timeline
+                quick = completed_as_asked(timeline) and (timeline.ttft_ns or 0) <= ttft_ns
+                in_a_row = in_a_row + 1 if quick and (timeline.tpot_ns or 0) <= tpot_ns else 0
+                if in_a_row == _IN_A_ROW:
+                    return
+            await self._check(window)
 
     async def _ask(self, key: str, cell: Cell) -> RequestTimeline:
         async def build(nonce: str) -> GenerationRequest:

@@ -36,7 +36,7 @@ PROBE = "reclaim"
 By = Literal["disconnect", "abort"]
 _S = 1_000_000_000
 _AT_ONCE_NS = 5_000_000
-_PREFILL_SHARE = 0.4
+_PREFILL_SHARE = 0.6
 _DECODE_CHUNKS = 6
 _BASELINE_SAMPLES = 5
 _IDLE_REPEATS = 3
@@ -176,6 +176,9 @@ class _Reclaim:
         )
         for name, body in done.requests:
             await check_alive(ctx, name, probe=PROBE, after=body.timeline)
+        owned = ctx.engine.memory_bytes()
+        if owned is not None:
+            ctx.note(f"{key}/memory", probe=PROBE, what="memory", memory_bytes=owned)
         if not then_largest and before is not None and not rest.reached:
             await self._nudge(key, cell)
 

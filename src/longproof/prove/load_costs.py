@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from longproof.probe import busy, conversation, reclaim, sustained, sweep
+from longproof.probe import busy, conversation, disaggregated, overload, reclaim, restart, sustained, sweep
 from longproof.prove.parameters import Values, plan_of
 from longproof.quality.plan import QualityPlan
 from longproof.quality.plan import cost as quality_cost
 
 LoadCost: TypeAlias = Callable[[Values, int], tuple[int, int, int, int]]
 """(parameters, output tokens) → requests and tokens sent one at a time; ns of windows under load, tokens in them."""
+
+_RESTART_NS = 15_000_000_000
+"""A small engine's; a large model takes minutes."""
+_RECOVERY_NS = 5_000_000_000
 
 
 def _busy(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
@@ -49,11 +53,31 @@ def _quality(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
     return requests, tokens, 0, 0
 
 
+def _restart(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
+    requests, tokens = restart.cost(plan_of(restart.RestartPlan, values), output_tokens)
+    return requests, tokens, _RESTART_NS, 0
+
+
+def _overload(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
+    plan = plan_of(overload.OverloadPlan, values)
+    _, tokens = overload.cost(plan, output_tokens)
+    steps = len(plan.concurrencies) + len(plan.rates_per_s)
+    return 0, 0, plan.idle_ns + steps * plan.step_ns + _RECOVERY_NS, tokens
+
+
+def _disaggregated(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
+    requests, tokens = disaggregated.cost(plan_of(disaggregated.DisaggregatedPlan, values), output_tokens)
+    return requests, tokens, 0, 0
+
+
 LOAD_COSTS: dict[str, LoadCost] = {
     "quality": _quality,
+    "disaggregated": _disaggregated,
     "busy": _busy,
     "reclaim": _reclaim,
     "conversation": _conversation,
     "sweep": _sweep,
+    "restart": _restart,
     "sustained": _sustained,
+    "overload": _overload,
 }

@@ -12,7 +12,7 @@ from longproof.domain.deployment import Deployment
 from longproof.domain.measure import value_or_none
 from longproof.engines.base import Capabilities
 from longproof.evidence.records import Step
-from longproof.probe import busy, conversation, reclaim, sustained, sweep
+from longproof.probe import busy, conversation, disaggregated, overload, reclaim, restart, sustained, sweep
 from longproof.prove.options import ProveOptions
 from longproof.prove.parameters import step_of
 
@@ -21,8 +21,10 @@ _USUAL_CONCURRENCY = 8
 _LONGEST_SHORT_TOKENS = 2_735
 _SHORTEST_SHORT_TOKENS = 48
 """Template, nonce and a few words: below this no prompt of exact length can be promised."""
+_MOST_AT_ONCE = 64
+_OVERLOAD_OUTPUT_TOKENS = 32
 _SUSTAINED_NS = 60 * _S
-_SUSTAINED_WINDOWS = 12
+_SUSTAINED_WINDOWS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +113,7 @@ def _conversation(at: Situation) -> Planned:
         delta_tokens=max(_SHORTEST_SHORT_TOKENS, at.served_tokens // 32),
         turns=4,
         concurrencies=tuple(sorted({1, min(4, at.concurrency)})),
-        repeats=min(2, at.options.repeats),
+        repeats=min(3, at.options.repeats),
     )
     longest = plan.longest_tokens(at.options.output_tokens)
     if longest > at.served_tokens:
@@ -137,11 +139,58 @@ def _sweep(at: Situation) -> Planned:
     return step_of("sweep", plan)
 
 
+def _restart(at: Situation) -> Planned:
+    if not at.capabilities.restarts and at.options.load.restart_command is None:
+        return "the server is not ours to restart, and no --restart-cmd was given"
+    largest = at.served_tokens - at.options.output_tokens
+    limit = value_or_none(at.deployment.slot_limit_tokens) or value_or_none(at.deployment.configured_limit_tokens)
+    lengths = tuple(sorted({max(_SHORTEST_SHORT_TOKENS, largest // part) for part in (8, 2)}))
+    plan = restart.RestartPlan(
+        lengths=lengths,
+        largest_tokens=largest,
+        warm_tokens=lengths[-1],
+        limit_tokens=limit if limit == at.served_tokens else None,
+        repeats=min(3, at.options.repeats),
+        idle_ns=at.options.load.idle_ns,
+    )
+    return step_of("restart", plan)
+
+
+def _overload(at: Situation) -> Planned:
+    """From two at a time to four times what runs together, or what the KV pool holds twice over, up to 64."""
+    prompt = max(_SHORTEST_SHORT_TOKENS, at.served_tokens // 8)
+    capacity = value_or_none(at.deployment.kv_capacity_tokens)
+    held = at.concurrency if capacity is None else capacity // (prompt + _OVERLOAD_OUTPUT_TOKENS)
+    most = max(4, min(_MOST_AT_ONCE, max(4 * at.concurrency, 2 * held)))
+    rate = at.options.load.rate_per_s
+    plan = overload.OverloadPlan(
+        prompt_tokens=prompt,
+        output_tokens=min(_OVERLOAD_OUTPUT_TOKENS, at.served_tokens - prompt),
+        concurrencies=() if rate is not None else overload.doubling(most),
+        rates_per_s=() if rate is None else tuple(rate * factor for factor in (0.5, 1.0, 2.0, 4.0, 8.0)),
+        slo_ttft_s=at.options.load.slo_ttft_s,
+        slo_tpot_s=at.options.load.slo_tpot_s,
+        seed=at.options.seed,
+    )
+    return step_of("overload", plan)
+
+
+def _disaggregated(at: Situation) -> Planned:
+    if not at.capabilities.disaggregated:
+        return "one server serves both prefill and decode: name a pair with --prefill and --decode"
+    largest = at.served_tokens - at.options.output_tokens
+    lengths = at.options.lengths or tuple(sorted({max(_SHORTEST_SHORT_TOKENS, largest // part) for part in (8, 2)}))
+    return step_of("disaggregated", disaggregated.DisaggregatedPlan(lengths=lengths, repeats=at.options.repeats))
+
+
 LOAD_STEPS: dict[str, Callable[[Situation], Planned]] = {
+    "disaggregated": _disaggregated,
     "busy": _busy,
     "reclaim": _reclaim,
     "conversation": _conversation,
     "sweep": _sweep,
+    "restart": _restart,
     "sustained": _sustained,
+    "overload": _overload,
 }
 """How each probe under load is planned."""

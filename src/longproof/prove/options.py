@@ -8,7 +8,16 @@ from longproof.domain.request import Route
 
 IDLE_PROBES = ("accounting", "boundary", "speed", "warmth")
 """One request at a time."""
-LOAD_PROBES: tuple[str, ...] = ("busy", "reclaim", "conversation", "sweep", "sustained")
+LOAD_PROBES: tuple[str, ...] = (
+    "disaggregated",
+    "busy",
+    "reclaim",
+    "restart",
+    "conversation",
+    "sweep",
+    "sustained",
+    "overload",
+)
 """Many at once, or with the server's life in between. Overload comes last: a server may not survive it."""
 PROBES = (*IDLE_PROBES, "quality", *LOAD_PROBES)
 """The probes in the order in which they run."""

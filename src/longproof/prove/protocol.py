@@ -33,6 +33,11 @@ LEFT_OUT = "left out with --only"
 """Why a probe is not run, when that was the user's wish."""
 
 
+def usual_probes(*, pair: bool) -> tuple[str, ...]:
+    """All probes; what only a pair of servers can show is asked only of one."""
+    return tuple(probe for probe in PROBES if pair or probe != "disaggregated")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """The window to prove. `limit_tokens`: the server's own limit for one sequence, None = it does not tell. `tokens`:
@@ -99,7 +104,7 @@ def plan_protocol(
     window = window_of(deployment, options)
     lengths = options.lengths or default_lengths(window.served_tokens, options.output_tokens)
     _check(options, window, lengths)
-    chosen = options.only or PROBES
+    chosen = options.only or usual_probes(pair=capabilities.disaggregated)
     situation = Situation(
         deployment=deployment,
         capabilities=capabilities,
@@ -128,7 +133,10 @@ def plan_protocol(
         budget_ns=options.budget_ns,
         budget_tokens=options.budget_tokens,
         steps=tuple(step for step in steps if step.probe in chosen),
-        not_run={**impossible, **{probe: LEFT_OUT for probe in PROBES if probe not in chosen}},
+        not_run={
+            **impossible,
+            **{probe: LEFT_OUT for probe in usual_probes(pair=capabilities.disaggregated) if probe not in chosen},
+        },
         choices={**options.load.words(), **options.quality.words()},
     )
 

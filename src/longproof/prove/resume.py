@@ -10,8 +10,8 @@ from longproof.errors import EvidenceError
 from longproof.evidence.fingerprint import differences
 from longproof.evidence.reading import holds_run, read
 from longproof.evidence.records import Header, Protocol
-from longproof.prove.options import PROBES, ProveOptions
-from longproof.prove.protocol import LEFT_OUT
+from longproof.prove.options import ProveOptions
+from longproof.prove.protocol import LEFT_OUT, usual_probes
 
 _NUMBERED = re.compile(r"-(\d{3,})$")
 
@@ -79,7 +79,7 @@ def require_same_question(directory: Path, label: str, options: ProveOptions) ->
         "repeats": (protocol.repeats, options.repeats),
         "output tokens": (protocol.output_tokens, options.output_tokens),
         "budget": ((protocol.budget_ns, protocol.budget_tokens), (options.budget_ns, options.budget_tokens)),
-        "probes": (_wanted(protocol), set(options.only or PROBES)),
+        "probes": (_wanted(protocol), set(options.only) if options.only else _wanted(protocol, usual=True)),
         "load or quality": (protocol.choices, {**options.load.words(), **options.quality.words()}),
     }
     if options.timeout_s is not None:
@@ -97,7 +97,10 @@ def require_same_question(directory: Path, label: str, options: ProveOptions) ->
         )
 
 
-def _wanted(protocol: Protocol) -> set[str]:
-    """The probes that were wanted: those that ran, and those that the server made impossible."""
+def _wanted(protocol: Protocol, *, usual: bool = False) -> set[str]:
+    """The probes that were wanted: those that ran, and those that the server made impossible. `usual`: those that are
+    wanted where nobody chose."""
+    if usual:
+        return set(usual_probes(pair=any(step.probe == "disaggregated" for step in protocol.steps)))
     impossible = {probe for probe, reason in protocol.not_run.items() if reason != LEFT_OUT}
     return {step.probe for step in protocol.steps} | impossible

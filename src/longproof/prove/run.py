@@ -8,6 +8,8 @@ with the same directory, it goes on where it stopped.
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol as Port
@@ -17,6 +19,8 @@ from longproof.asking.arrivals import Replay, replay
 from longproof.asking.context import BudgetSpent, ProbeContext, Progress
 from longproof.asking.prompts import PromptBuilder
 from longproof.asking.recovery import EngineGone, check_alive
+from longproof.asking.restarter import Restarter, restarter_for
+from longproof.asking.workers import Workers, load_workers
 from longproof.clock import Clock
 from longproof.domain.request import ChatMessage, ChatPrompt, GenerationRequest, Route, TextPrompt
 from longproof.engines.base import Engine
@@ -34,7 +38,7 @@ from longproof.prove.options import ProveOptions
 from longproof.prove.protocol import plan_protocol
 from longproof.prove.resume import require_same
 from longproof.prove.steps import run_step
-from longproof.prove.target import Target
+from longproof.prove.target import Target, UrlTarget
 
 _CALIBRATION_TOKENS = 384
 _MOST_TRACE_NS = 600_000_000_000
@@ -84,6 +88,7 @@ async def prove(
     trace = _trace(options)
     engine = await target.open(directory / "engine.log")
     try:
+        restarter = restarter_for(engine, options.load.restart_command)
         deployment = await engine.introspect()
         protocol = plan_protocol(deployment, engine.capabilities, options, trace)
         header = Header(
@@ -96,7 +101,8 @@ async def prove(
         )
         with _journal(directory, header) as journal:
             watcher.planned(header, directory, resumed=bool(journal.records))
-            stopped_by = await _run(engine, journal, clock, watcher)
+            async with _workers(engine, target, options, clock) as workers:
+                stopped_by = await _run(engine, journal, clock, watcher, restarter, workers)
             await engine.aclose()
             journal.seal(complete=stopped_by is None)
     finally:
@@ -124,7 +130,27 @@ def _journal(directory: Path, header: Header) -> Journal:
     return journal
 
 
-async def _run(engine: Engine, journal: Journal, clock: Clock, watcher: Watcher) -> str | None:
+@asynccontextmanager
+async def _workers(
+    engine: Engine, target: Target, options: ProveOptions, clock: Clock
+) -> AsyncGenerator[Workers | None, None]:
+    """The processes that send under load, where the user wants several."""
+    if options.load.workers < 2:
+        yield None
+        return
+    api_key = target.api_key if isinstance(target, UrlTarget) else None
+    async with load_workers(engine.url, options.load.workers, api_key=api_key, clock=clock) as workers:
+        yield workers
+
+
+async def _run(
+    engine: Engine,
+    journal: Journal,
+    clock: Clock,
+    watcher: Watcher,
+    restarter: Restarter | None,
+    workers: Workers | None,
+) -> str | None:
     """All steps; returns why it stopped early, or None."""
     protocol = journal.header.protocol
     budget = RunBudget(protocol, journal.records)
@@ -138,6 +164,8 @@ async def _run(engine: Engine, journal: Journal, clock: Clock, watcher: Watcher)
         budget=budget,
         progress=_Counted(watcher, budget),
         clock=clock,
+        restarter=restarter,
+        workers=workers,
     )
     try:
         await _calibrate(ctx, budget)

@@ -6,7 +6,20 @@ from collections.abc import Awaitable, Callable
 
 from longproof.asking.context import ProbeContext
 from longproof.evidence.records import Step
-from longproof.probe import accounting, boundary, busy, conversation, reclaim, speed, sustained, sweep, warmth
+from longproof.probe import (
+    accounting,
+    boundary,
+    busy,
+    conversation,
+    disaggregated,
+    overload,
+    reclaim,
+    restart,
+    speed,
+    sustained,
+    sweep,
+    warmth,
+)
 from longproof.prove.parameters import Values, int_of, int_or_none, ints_of, plan_of
 from longproof.quality.plan import QualityPlan
 from longproof.quality.run import run as quality_run
@@ -50,6 +63,10 @@ async def _quality(ctx: ProbeContext, values: Values) -> None:
     await quality_run(ctx, plan_of(QualityPlan, values))
 
 
+async def _disaggregated(ctx: ProbeContext, values: Values) -> None:
+    await disaggregated.run(ctx, plan_of(disaggregated.DisaggregatedPlan, values))
+
+
 async def _busy(ctx: ProbeContext, values: Values) -> None:
     await busy.run(ctx, plan_of(busy.BusyPlan, values))
 
@@ -66,6 +83,14 @@ async def _sweep(ctx: ProbeContext, values: Values) -> None:
     await sweep.run(ctx, plan_of(sweep.SweepPlan, values))
 
 
+async def _restart(ctx: ProbeContext, values: Values) -> None:
+    await restart.run(ctx, plan_of(restart.RestartPlan, values))
+
+
+async def _overload(ctx: ProbeContext, values: Values) -> None:
+    await overload.run(ctx, plan_of(overload.OverloadPlan, values))
+
+
 async def _sustained(ctx: ProbeContext, values: Values) -> None:
     await sustained.run(ctx, plan_of(sustained.SustainedPlan, values))
 
@@ -76,9 +101,12 @@ _RUNNERS: dict[str, Callable[[ProbeContext, Values], Awaitable[None]]] = {
     "speed": _speed,
     "warmth": _warmth,
     "quality": _quality,
+    "disaggregated": _disaggregated,
     "busy": _busy,
     "reclaim": _reclaim,
     "conversation": _conversation,
     "sweep": _sweep,
+    "restart": _restart,
     "sustained": _sustained,
+    "overload": _overload,
 }

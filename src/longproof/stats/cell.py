@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,8 +74,9 @@ def decide(test: CellTest, outcomes: Floats, asked: Counts) -> tuple[Codes, Coun
     return code, np.where(code == OPEN, asked, first + 1)
 
 
+@lru_cache(maxsize=64)
 def code_table(test: CellTest) -> Codes:
-    """The code of every (n, right) for answers that are right or wrong: shape (cap + 1, cap + 1), OPEN at n = 0."""
+    """The code of every (n, right) for answers that are right or wrong: (cap + 1, cap + 1), read-only."""
     n, right = np.meshgrid(np.arange(test.cap + 1), np.arange(test.cap + 1), indexing="ij")
     right = np.minimum(right, n)
     wealth: list[Floats] = []
@@ -83,6 +85,7 @@ def code_table(test: CellTest) -> Codes:
         wealth.append(np.add(right[..., None] * np.log(per_right), (n - right)[..., None] * np.log(per_wrong)))
     table = _codes(test, wealth[0], wealth[1], right.astype(np.float64), n)
     table[0] = OPEN
+    table.flags.writeable = False
     return table
 
 

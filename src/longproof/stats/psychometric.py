@@ -177,16 +177,20 @@ def _curves(design: _Design, box: Box, sizes: tuple[int, ...]) -> Curves:
     middles = [
         low + (np.arange(size) + 0.5) * (high - low) / size for (low, high), size in zip(box, sizes, strict=True)
     ]
-    length, log_spread, lapse_part, floor_part = (axis.ravel() for axis in np.meshgrid(*middles, indexing="ij"))
+    length, log_spread, lapse_part, floor_part = np.meshgrid(*middles, indexing="ij", sparse=True)
     spread = np.exp(log_spread)
     lapse = lapse_part * (1 - design.threshold)
     floor = design.chance + _floor(floor_part) * (design.threshold - design.chance)
     top = 1 - lapse
     centre = length - spread * np.log((top - design.threshold) / (design.threshold - floor))
-    octaves = np.log2(np.asarray(design.lengths_tokens, dtype=np.float64))
-    far = np.clip((octaves[:, None] - centre) / spread, -50, 50).astype(_SINGLE)
-    share = np.clip(floor.astype(_SINGLE) + (top - floor).astype(_SINGLE) / (1 + np.exp(far)), 1e-6, 1 - 1e-6)
-    return np.log(share), np.log1p(-share), (9 * np.log1p(-lapse)).astype(_SINGLE)
+    shares = np.empty((len(design.lengths_tokens), *sizes), dtype=_SINGLE)
+    narrow, level, height = (np.asarray(part, dtype=_SINGLE) for part in (1 / spread, floor, top - floor))
+    for row, tokens in zip(shares, design.lengths_tokens, strict=True):
+        far = np.subtract(math.log2(tokens), centre, dtype=_SINGLE) * narrow
+        np.add(level, height / (1 + np.exp(np.minimum(far, 50))), out=row)
+    shares = np.clip(shares.reshape(len(shares), -1), 1e-6, 1 - 1e-6)
+    log_prior = np.broadcast_to(9 * np.log1p(-lapse), sizes).ravel().astype(_SINGLE)
+    return np.log(shares), np.log1p(-shares), log_prior
 
 
 def _floor(part: Floats) -> Floats:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from longproof.testing.fake_clock import FakeClock
     from longproof.testing.fake_pool import OverCapacity
     from longproof.testing.lying_engine import HONEST, LyingEngine
+    from longproof.testing.pd_pair import PdPair
 
 __all__ = [
     "HONEST",
@@ -27,6 +28,7 @@ __all__ = [
     "FakeClock",
     "LyingEngine",
     "OverCapacity",
+    "PdPair",
 ]
 
 _HOME = {
@@ -37,6 +39,7 @@ _HOME = {
     "LyingEngine": "lying_engine",
     "OPENAI": "dialects",
     "OverCapacity": "fake_pool",
+    "PdPair": "pd_pair",
     "VLLM": "dialects",
 }
 

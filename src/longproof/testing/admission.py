@@ -56,7 +56,7 @@ class Admission:
         assert ticket is not None
         state.slowness.queue(state.pool.waiting, state.behaviour, state.clock.now_ns())
         await self._client.wait_for(ticket.admitted)
-        served.admitted_ns = state.clock.now_ns()
+        served.admitted_ns = ticket.admitted_ns if isinstance(ticket, Seat) else state.clock.now_ns()
         state.counters.queue.observe((served.admitted_ns - self._entered_ns) / NS_PER_S)
         if isinstance(ticket, Seat):
             self.hangs = ticket.frozen

@@ -29,7 +29,8 @@ class Behaviour:
 
     `compute` "apart": every request has a timetable of its own, as if it ran alone. "shared": all run in common steps
     (`step_loop`): up to `step_tokens` of prompts and one token of every answer a step, which takes `step_s` + prompt
-    tokens / `prefill_tokens_per_s` + `token_s` x (1 + `batch_share` for every further answer); blocks then grow with a
+    tokens / `prefill_tokens_per_s` + `token_s` x (1 + `batch_share` for every further answer). A prompt gets at most
+    `prompt_step_tokens` of a step while others are there (vLLM's long_prefill_token_threshold). Blocks grow with a
     request where the dialect has it so (`grows` overrules it), `watermark` of them stay free on admission, and gauges
     are one step old. `jitter` is the sigma of a lognormal factor (mean 1) on every time, drawn from `seed`.
 
@@ -54,6 +55,7 @@ class Behaviour:
     reports_cached: bool = True
     compute: Literal["apart", "shared"] = "apart"
     step_tokens: int = 2048
+    prompt_step_tokens: int | None = None
     step_s: float = 0.0
     batch_share: float = 0.02
     grows: bool | None = None

@@ -53,6 +53,7 @@ class EngineState:
         self.clock: Clock = SystemClock()
         self.go_down = go_down
         self.engine_id = str(uuid.uuid4())
+        self.started = self.clock.wall()
         self.side_channel = SideChannel() if side_channel is None else side_channel
         self.schedule = LieSchedule()
         self.counters = Counters()

@@ -76,11 +76,10 @@ class InSteps:
         self._seat = seat
         self._stall = find(lies, StallStream)
         self._slow = find(lies, SlowPrefill)
-        self._first_ns: int | None = None
 
     @property
     def first_ns(self) -> int:
-        return self._state.clock.now_ns() if self._first_ns is None else self._first_ns
+        return self._seat.first_ns or self._state.clock.now_ns()
 
     async def first(self, most_s: float | None = None) -> bool:
         now_ns = self._state.clock.now_ns
@@ -92,10 +91,8 @@ class InSteps:
                 return False
             else:
                 await self._client.sleep_until(end_ns)
-        if self._first_ns is None:
-            self._first_ns = now_ns()
         if self._slow is not None:
-            await self._client.sleep_until(self._first_ns + round(self._slow.delay_s * NS_PER_S))
+            await self._client.sleep_until(self._seat.first_ns + round(self._slow.delay_s * NS_PER_S))
         return True
 
     async def token(self, number: int) -> None:

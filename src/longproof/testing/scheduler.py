@@ -16,7 +16,7 @@ from longproof.testing.behaviour import Behaviour
 from longproof.testing.bell import Bell
 from longproof.testing.fake_pool import Gauges, Pool, Ticket
 from longproof.testing.lie import Lie, find
-from longproof.testing.lies_of_load import StarveLong, StarveShort, Thrash
+from longproof.testing.lies_of_load import AdmitThenHang, StarveLong, StarveShort, Thrash
 
 
 def _nothing() -> int:
@@ -28,8 +28,8 @@ class Seat(Ticket):
     """A sequence among those that share steps.
 
     `computed` tokens have their KV; a token is `produced` when all before it are computed. `look_up` tells how many a
-    cache has. `frozen`: it never gets anything. `keeps`: its blocks stay taken when it is done. `done`: its whole answer is
-    there.
+    cache has. Times are the steps' own. `frozen`: it never gets anything. `keeps`: its blocks stay taken when it is
+    done. `done`: its answer is whole.
     """
 
     prompt_tokens: int
@@ -43,6 +43,8 @@ class Seat(Ticket):
     kept_since: int = 0
     preemptions: int = 0
     recomputed_tokens: int = 0
+    admitted_ns: int = 0
+    first_ns: int = 0
     frozen: bool = False
     keeps: bool = False
     done: bool = False
@@ -113,13 +115,19 @@ class Scheduler(Pool):
 
     def plan(self, now_ns: int) -> Step:
         """The next step; takes blocks, preempts and admits."""
-        step, lost = Step(), self.preemptions
-        greedy = self._greedy()
-        step.stretch = max(
-            (lie.stretch for seat in greedy for lie in seat.lies if isinstance(lie, StarveShort)), default=1.0
-        )
+        step, greedy, coming = Step(), self._greedy(), self._next(now_ns)
+        if not greedy and coming is not None and self._starving(coming):
+            self._admit_into(step, now_ns)  # it has its first step to itself as well
+        if not step.parts:
+            self._fill(step, greedy, now_ns)
+        step.stretch = max((lie.stretch for seat, _ in step.parts if (lie := self._starving(seat))), default=1.0)
+        self._under_way = True
+        return step
+
+    def _fill(self, step: Step, greedy: list[Seat], now_ns: int) -> None:
+        lost = self.preemptions
         for seat in greedy or self.seats:
-            tokens = min(seat.remaining, self._behaviour.step_tokens - step.tokens)
+            tokens = self._share(seat, step)
             if seat not in self._running or seat.frozen or tokens <= 0:
                 continue
             if self._thrashes(seat):
@@ -128,10 +136,8 @@ class Scheduler(Pool):
                 step.add(seat, tokens)
         if self.preemptions == lost and not greedy:
             self._admit_into(step, now_ns)
-        self._under_way = True
-        return step
 
-    def finish(self, step: Step) -> None:
+    def finish(self, step: Step, now_ns: int = 0) -> None:
         """The step is over: tokens are there, what has all of its answer makes room, and so does what left."""
         self._under_way = False
         for seat, tokens in step.parts:
@@ -139,6 +145,7 @@ class Scheduler(Pool):
             seat.computed += tokens
             if seat.remaining > 0:
                 continue
+            seat.first_ns = seat.first_ns if seat.produced else now_ns
             seat.computed += drafted
             seat.produced += 1 + drafted
             if seat.produced >= seat.output_tokens:
@@ -169,11 +176,20 @@ class Scheduler(Pool):
         self.changed.ring()
 
     def _greedy(self) -> list[Seat]:
-        return [seat for seat in self.seats if seat.remaining > 1 and find(seat.lies, StarveShort) is not None][:1]
+        return [seat for seat in self.seats if self._starving(seat)][:1]
+
+    def _starving(self, seat: Seat) -> StarveShort | None:
+        return None if _answers(seat) else find(seat.lies, StarveShort)
 
     def _thrashes(self, seat: Seat) -> bool:
         lie = find(seat.lies, Thrash)
         return lie is not None and self.running >= lie.running and seat.produced - seat.kept_since >= lie.every_tokens
+
+    def _share(self, seat: Seat, step: Step) -> int:
+        """Tokens that a seat gets of what is left of the step."""
+        most = self._behaviour.prompt_step_tokens if self.running + self.waiting > 1 else None
+        left = self._behaviour.step_tokens - step.tokens
+        return min(seat.remaining, left if most is None else min(left, most))
 
     def _grow(self, seat: Seat, tokens: int) -> bool:
         """Blocks for so many tokens; False when the seat itself had to go."""
@@ -209,12 +225,17 @@ class Scheduler(Pool):
             if not seat.preemptions:  # who was preempted is computed from the start
                 seat.cached = min(seat.look_up(), seat.prompt_tokens)
                 seat.computed = min(seat.cached, seat.prompt_tokens - 1)
+                seat.admitted_ns = now_ns
             seat.kept_since = seat.produced
+            hang = find(seat.lies, AdmitThenHang)
+            seat.frozen = hang is not None and self.running >= hang.beside
             self._run(seat)
-            tokens = min(seat.remaining, self._behaviour.step_tokens - step.tokens)
+            tokens = self._share(seat, step)
             self._take(seat, self.blocks.of(seat.computed + tokens) if grows else need)
             if not seat.frozen:
                 step.add(seat, tokens)
+            if self._starving(seat):
+                return
 
     def _next(self, now_ns: int) -> Seat | None:
         """The first in the queue, but for those that a lie lets wait for as long as there are others."""

@@ -44,7 +44,7 @@ class StepLoop:
             start_ns = end_ns if 0 < now_ns - end_ns < _CATCH_UP_NS else now_ns
             end_ns = start_ns + round(self._duration_s(step, behaviour()) * NS_PER_S)
             await asyncio.sleep(max(end_ns - now_ns, 0) / NS_PER_S)
-            self.scheduler.finish(step)
+            self.scheduler.finish(step, end_ns)
             await asyncio.sleep(0)  # those whose tokens came may send them, and those who finished may be followed
 
     async def _idle(self) -> None:

@@ -16,6 +16,7 @@ def vllm_metrics(state: EngineState) -> str:
     if state.behaviour.kv_connector:
         lines += _connector(state, label)
     lines += ["# TYPE process_resident_memory_bytes gauge", f"process_resident_memory_bytes {state.resident_bytes}.0"]
+    lines += ["# TYPE process_start_time_seconds gauge", f"process_start_time_seconds {state.started.timestamp()}"]
     return "\n".join(lines) + "\n"
 
 

@@ -13,7 +13,7 @@ from longproof.claim.findings.busy_long import long_findings, long_statements, q
 from longproof.claim.findings.busy_short import drift_of, drift_statement, short_findings, short_statements
 from longproof.claim.findings.refusals import error_after_200, retry_after_missing
 from longproof.claim.findings.words import told
-from longproof.claim.load_spans import preemptions
+from longproof.claim.load_spans import client_was_late, late_share, preemptions
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.claim.view import EvidenceView
 from longproof.domain.measure import Measured, Provenance, Unknown
@@ -48,6 +48,7 @@ def read(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
                 how="prove again while nothing else changes on the server, or with longer windows",
             )
     yield from _everybody(busy, {item.id for item in of_long})
+    yield from _mixed(view)
     yield from _not_shown(view, busy)
 
 
@@ -172,6 +173,38 @@ def _gone(busy: Busy, asked: Sequence[Asked]) -> Iterator[Finding]:
         )
 
 
+def _mixed(view: EvidenceView) -> Iterator[Finding]:
+    """Prompts that got another's answer when they were asked together, and their own one by one."""
+    alone: dict[int, str] = {}
+    together: dict[int, tuple[str, str]] = {}
+    for key, body in view.requests(PROBE):
+        if body.cell.get("role") != "own" or classify(body.timeline) is not Outcome.COMPLETED:
+            continue
+        question, text = int(body.cell["question"]), body.timeline.reasoning + body.timeline.text
+        if body.planned_ns is None:
+            alone[question] = text
+        else:
+            together[question] = (key, text)
+    wrong = [
+        key
+        for question, (key, text) in together.items()
+        if question in alone
+        and text.strip()
+        and text != alone[question]
+        and any(text == other for number, other in alone.items() if number != question)
+    ]
+    if wrong:
+        yield Finding(
+            id="busy.answers_mixed",
+            severity=Severity.FAULT,
+            text=(
+                f"{len(wrong)} of {len(together)} prompts sent together got the very answer that another of them gets"
+                " alone, and not their own."
+            ),
+            evidence=tuple(wrong),
+        )
+
+
 def _drifted(busy: Busy) -> str:
     ratio = drift_of(busy).ratio
     return (
@@ -181,6 +214,16 @@ def _drifted(busy: Busy) -> str:
 
 def _not_shown(view: EvidenceView, busy: Busy) -> Iterator[NotShown]:
     notes = {note.what: note for _, note in view.notes(PROBE)}
+    if client_was_late(*(window.body for window in busy.windows)):
+        share = max(late_share(window.body) for window in busy.windows)
+        yield NotShown(
+            topic="busy_client",
+            text=(
+                "That times under load are the server's alone: the client was short of a processor, up to"
+                f" {share:.0%} of a window."
+            ),
+            how="run the client on a machine of its own, or give it more processors",
+        )
     if "fails_alone" in notes:
         yield NotShown(
             topic="busy_fails_alone",

@@ -184,7 +184,7 @@ def _waited(busy: Busy, conditions: Mapping[str, str]) -> Statement:
         said,
         text=" ".join(
             [
-                f"{at_once} of {len(waits)} long requests entered at once: in no sample did anybody wait.",
+                f"Of {len(waits)} long requests {at_once} entered while nobody waited in any sample.",
                 said.text,
                 f"At most {show('busy_long_wait', max(wait.most_ns for _, wait in waits) / 1e9)}.",
                 *([f"The engine's reason: {', '.join(reasons)}."] if reasons else []),

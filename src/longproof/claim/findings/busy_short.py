@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from longproof.claim.busy_phases import PROBE, Asked, Busy
-from longproof.claim.load_spans import Span, largest_pause_ns, longest_silence
+from longproof.claim.load_spans import Span, client_was_late, largest_pause_ns, late_within_ns, longest_silence
 from longproof.claim.metrics import METRICS
 from longproof.claim.sampled import Sampled, describe_spread, sampled_statement, show
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
@@ -66,6 +66,13 @@ class Drift:
             return False
         return self.test.p < ALPHA and max(self.ratio.value, 1 / self.ratio.value) > _DRIFT
 
+    @property
+    def reason(self) -> Unknown | None:
+        """Why nothing can be compared with the baseline, or None."""
+        if not self.tells or isinstance(self.ratio, Unknown):
+            return None
+        return Unknown(reason=f"the baseline drifted by {self.ratio.value:.3g} times")
+
 
 def drift_of(busy: Busy) -> Drift:
     """The drift of the baseline."""
@@ -79,7 +86,6 @@ def drift_statement(busy: Busy, drift: Drift, conditions: Mapping[str, str]) -> 
     return _ratio_statement(
         "busy_drift",
         drift.ratio,
-        phase=None,
         subject="The background's time to first token after the long requests, over that before them",
         conditions=conditions,
         evidence=keys,
@@ -101,7 +107,7 @@ def short_statements(busy: Busy, drift: Drift, conditions: Mapping[str, str]) ->
             pause for item in busy.injections if (span := item.span(phase)) for pause in _pauses(item.shorts, span)
         ]
         yield from told.times(sent, decoding, pauses)
-        yield from _ratios(busy, drift, phase, sent, decoding, conditions, windows)
+        yield from told.ratios(busy, drift, sent, decoding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,51 +172,44 @@ class _Told:
             evidence=self.evidence,
         )
 
+    def ratios(self, busy: Busy, drift: Drift, sent: Sequence[Asked], decoding: Sequence[Asked]) -> Iterator[Statement]:
+        """How the phase compares with the windows alone; nothing of what has no samples."""
+        settled = [short for item in busy.alone for short in item.settled]
+        words = _PHASE_WORDS[self.phase]
+        compared: dict[str, tuple[Ratio | Unknown, str]] = {
+            "busy_short_ttft_ratio": (
+                ratio_shift(_ttft_s(sent), _ttft_s(settled), _CONFIDENCE),
+                f"A short request {words} gets its first token later than without it, by the factor",
+            ),
+            "busy_short_ttft_p95_ratio": (
+                quantile_ratio(_ttft_s(sent), _ttft_s(settled), _TAIL, _CONFIDENCE),
+                f"The 95th percentile of that time, for short requests {words}, over that without it",
+            ),
+            "busy_short_tpot_ratio": (
+                ratio_shift(_tpot_s(decoding), _tpot_s(settled), _CONFIDENCE),
+                f"An output token of a short request takes longer {_while(self.phase)}, by the factor",
+            ),
+        }
+        for metric, (ratio, subject) in compared.items():
+            if not (decoding if metric == "busy_short_tpot_ratio" else sent):
+                continue
+            said = _ratio_statement(
+                metric,
+                drift.reason or ratio,
+                subject=subject,
+                conditions={**self.conditions, "phase": self.phase},
+                evidence=(*(item.window.key for item in busy.alone), *self.evidence),
+            )
+            yield replace(said, id=f"{said.id}.{self.phase}")
+
 
 # -- ratios -----------------------------------------------------------------------------------------------------------
-
-
-def _ratios(
-    busy: Busy,
-    drift: Drift,
-    phase: str,
-    sent: Sequence[Asked],
-    decoding: Sequence[Asked],
-    conditions: Mapping[str, str],
-    evidence: tuple[str, ...],
-) -> Iterator[Statement]:
-    settled = [short for item in busy.alone for short in item.settled]
-    compared: dict[str, tuple[Ratio | Unknown, str]] = {
-        "busy_short_ttft_ratio": (
-            ratio_shift(_ttft_s(sent), _ttft_s(settled), _CONFIDENCE),
-            f"A short request {_PHASE_WORDS[phase]} gets its first token later than without it, by the factor",
-        ),
-        "busy_short_ttft_p95_ratio": (
-            quantile_ratio(_ttft_s(sent), _ttft_s(settled), _TAIL, _CONFIDENCE),
-            f"The 95th percentile of that time, for short requests {_PHASE_WORDS[phase]}, over that without it",
-        ),
-        "busy_short_tpot_ratio": (
-            ratio_shift(_tpot_s(decoding), _tpot_s(settled), _CONFIDENCE),
-            f"An output token of a short request takes longer {_while(phase)}, by the factor",
-        ),
-    }
-    keys = (*(item.window.key for item in busy.alone), *evidence)
-    for metric, (ratio, subject) in compared.items():
-        if not (decoding if "tpot" in metric else sent):
-            continue
-        shown: Ratio | Unknown = ratio
-        if drift.tells and not isinstance(drift.ratio, Unknown):
-            shown = Unknown(reason=f"the baseline drifted by {drift.ratio.value:.3g} times between before and after")
-        yield _ratio_statement(
-            metric, shown, phase=phase, subject=subject, conditions={**conditions, "phase": phase}, evidence=keys
-        )
 
 
 def _ratio_statement(
     metric: str,
     ratio: Ratio | Unknown,
     *,
-    phase: str | None,
     subject: str,
     conditions: Mapping[str, str],
     evidence: tuple[str, ...],
@@ -218,7 +217,7 @@ def _ratio_statement(
     """A ratio with its interval; without an interval it is not shown."""
     interval = ratio if isinstance(ratio, Unknown) else ratio.interval
     unknown = Statement(
-        id=f"{PROBE}.{metric}" if phase is None else f"{PROBE}.{metric}.{phase}",
+        id=f"{PROBE}.{metric}",
         metric=metric,
         text=f"{subject}: not shown, {interval.reason if isinstance(interval, Unknown) else ''}.",
         standing=Standing.NOT_SHOWN,
@@ -264,7 +263,8 @@ def _stood_still(busy: Busy) -> Finding | None:
     chance = 1.0
     for item, silence in zip(items, silences, strict=True):
         enough = max(_SILENT_SHARE * item.prefill.ns, _SILENT_TIMES * usual, _SILENT_NS)
-        if silence.ns < enough:
+        late_ns = late_within_ns(item.window.body, silence)
+        if silence.ns - late_ns < enough:  # what the client was away is no silence of the server's
             return None
         chance /= watched // silence.ns + 1
     if chance > ALPHA:
@@ -289,6 +289,8 @@ def _waited_longer(busy: Busy) -> Finding | None:
     idle_ns = busy.idle_ns
     sent = _ttft_s([short for item in busy.injections for short in item.sent_in("prefill")])
     if idle_ns is None or not busy.alone or len(busy.injections) < _LEAST_INJECTIONS:
+        return None
+    if client_was_late(*(window.body for window in busy.windows)):
         return None
     for alone in busy.alone:
         base = _ttft_s(alone.settled)

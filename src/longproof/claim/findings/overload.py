@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from longproof.claim.findings.busy_long import queue_stuck
 from longproof.claim.findings.overload_recovery import recovery_findings, recovery_statement
 from longproof.claim.findings.refusals import error_after_200, retry_after_missing
+from longproof.claim.load_spans import client_was_late, late_share
 from longproof.claim.overload_steps import PROBE, Overload, Slo, StepSeen, overload_of
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.claim.view import EvidenceView
@@ -44,6 +45,13 @@ def read(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
     yield from recovery_statement(overload)
     yield from _findings(view, overload)
     yield from _not_run(view)
+    late = [step.label for step in _all(overload) if client_was_late(step.window.body)]
+    if late:
+        yield NotShown(
+            topic="overload_client",
+            text=f"What gives with {', '.join(late)}: the client itself was short of a processor then.",
+            how="run the client on a machine of its own, or give it more processors",
+        )
     peak = _best(overload)
     if peak is overload.steps[-1]:
         yield NotShown(
@@ -234,8 +242,13 @@ def _findings(view: EvidenceView, overload: Overload) -> Iterator[Finding]:
     yield from _timeouts(overload)
     yield from retry_after_missing(asked, "overload.retry_after_missing")
     yield from error_after_200(asked, "overload.error_after_200")
-    alone = max((item.timeline.e2e_ns for item in overload.idle.done), default=None)
-    yield from queue_stuck([step.window for step in overload.steps], alone, "overload.queue_stuck")
+    alone_ns = max((item.timeline.e2e_ns for item in overload.idle.done), default=0)
+    for step in overload.steps:  # no engine step takes longer than all that are under way, one after the other
+        together = int(step.window.body.load.get("concurrency", len(step.asked)))
+        stuck = list(queue_stuck([step.window], together * alone_ns // 2, "overload.queue_stuck"))
+        if stuck:
+            yield from stuck
+            break
     yield from recovery_findings(overload)
 
 
@@ -262,7 +275,8 @@ def _given_way(overload: Overload) -> Iterator[Finding]:
     fallen = [step for step in beyond if _below(len(step.good(slo)), step, len(peak.good(slo)), peak, _HALF)]
     thrashing = [step for step in fallen if _thrashes(step)]
     busiest = max(_all(overload), key=lambda step: len(step.done) / step.took_s)
-    idle_work = [step for step in fallen if _below(len(step.done), step, len(busiest.done), busiest, _WORK)]
+    sound = [step for step in fallen if not client_was_late(step.window.body)]
+    idle_work = [step for step in sound if _below(len(step.done), step, len(busiest.done), busiest, _WORK)]
     best = len(peak.good(slo)) / peak.took_s
     if thrashing:
         worst = max(thrashing, key=lambda step: step.preemptions or 0)
@@ -293,7 +307,9 @@ def _given_way(overload: Overload) -> Iterator[Finding]:
 
 
 def _below(count: int, step: StepSeen, of_count: int, of_step: StepSeen, share: float) -> bool:
-    return p_not_below(count, step.took_s, of_count, of_step.took_s, share) < ALPHA
+    """Whether its rate is below `share` of the other's, in the time that the client had a processor."""
+    seen_s = step.took_s * max(0.01, 1 - late_share(step.window.body))
+    return p_not_below(count, seen_s, of_count, of_step.took_s, share) < ALPHA
 
 
 def _thrashes(step: StepSeen) -> bool:

@@ -11,8 +11,7 @@ from longproof.domain.units import format_ns
 
 _IDLE_SAMPLES = 4
 """With fewer the idle server's band is not known."""
-_LEAST_SLOW = 3
-"""One or two slow requests are jitter: the next of n + 1 is the slowest with 1 in n + 1."""
+_ALPHA = 0.01
 
 
 def recovery_statement(overload: Overload) -> Iterator[Statement | NotShown]:
@@ -46,7 +45,7 @@ def recovery_statement(overload: Overload) -> Iterator[Statement | NotShown]:
         else Unknown(reason=why or f"not within {format_ns(recovery.most_ns)}"),
         n=len(recovery.asked),
         conditions={"load": f"after {overload.steps[-1].label}; then one request at a time"},
-        evidence=tuple(item.key for item in recovery.asked[:20]),
+        evidence=tuple(window.key for window in recovery.windows),
     )
 
 
@@ -57,10 +56,10 @@ def recovery_findings(overload: Overload) -> Iterator[Finding]:
         return
     slow_after_ns = int(overload.idle.window.body.load.get("slow_after_ns", 1_000_000_000))
     took = recovery.recovered_ns
-    keys = tuple(item.key for item in recovery.asked[:20])
+    keys = tuple(window.key for window in recovery.windows)
     if took is None:
-        watched = recovery.asked[-1].timeline.finished_ns - recovery.ended_ns
-        if recovery.slow_first >= _LEAST_SLOW or len(recovery.asked) - sum(map(recovery.quick, recovery.asked)) > 2:
+        watched = recovery.windows[-1].body.ended_ns - recovery.ended_ns
+        if _beyond_jitter(overload, recovery.verdicts.count(False)):
             yield Finding(
                 id="overload.no_recovery",
                 severity=Severity.FAULT,
@@ -71,7 +70,7 @@ def recovery_findings(overload: Overload) -> Iterator[Finding]:
                 ),
                 evidence=keys,
             )
-    elif took > slow_after_ns and recovery.slow_first >= _LEAST_SLOW:
+    elif took > slow_after_ns and _beyond_jitter(overload, recovery.slow_first):
         yield Finding(
             id="overload.slow_recovery",
             severity=Severity.CAUTION,
@@ -85,10 +84,18 @@ def recovery_findings(overload: Overload) -> Iterator[Finding]:
         )
 
 
+def _beyond_jitter(overload: Overload, slow: int) -> bool:
+    """Whether so many slow requests are more than chance: of n + 1 requests alike the last is the slowest with a
+    chance of 1 in n + 1, and here it is slower still by half."""
+    return slow > 0 and (1 / (len(overload.idle.done) + 1)) ** slow <= _ALPHA
+
+
 def _unknown(overload: Overload, recovery: Recovery) -> str | None:
     """Why nothing can be said, or None."""
     if recovery.interrupted:
         return "the run was interrupted between the load's end and recovery"
+    if recovery.late and (recovery.recovered_ns is None or recovery.slow_first):
+        return "the client itself was short of a processor then, and saw answers late"
     if len(overload.idle.done) < _IDLE_SAMPLES:
         return f"only {len(overload.idle.done)} requests completed on the idle server"
     return None

@@ -51,6 +51,12 @@ def read(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
         if group:
             yield _time(*_METRICS[stage], group)
     yield from _late(view, [group for group in groups.values() if group], idle)
+    if cycles and not groups["queued", "disconnect"]:
+        yield NotShown(
+            topic="reclaim_queued",
+            text="What becomes of a request whose client leaves while it waits in the queue: none was made to wait.",
+            how="prove a server whose slots or KV pool eight requests fill",
+        )
     yield from floors(view, cycles)
     yield from _blind(view, cycles)
     yield from readmission(view)

@@ -1,0 +1,137 @@
+"""`longproof compare`: two servers in turns, two directories, refusals, and exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from longproof.cli.main import run
+from longproof.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_USER_ERROR
+from longproof.evidence.reading import read
+from longproof.evidence.records import RequestBody
+from longproof.testing.dialects import VLLM
+from longproof.testing.lies_of_load import SpecDecodeOutputChanges
+from longproof.testing.lying_engine import HONEST, lying_engine
+
+ENGINE = HONEST.but(dialect=VLLM, window_tokens=2048, token_s=0.004, prefill_tokens_per_s=20_000.0)
+SPECULATING = ENGINE.but(speculation=3, acceptance=0.8)
+ASK = ("--lengths", "300,900", "--repeats", "4", "--output-tokens", "24")
+
+
+def requests(directory: Path) -> list[tuple[str, RequestBody]]:
+    return [(record.key, record.body) for record in read(directory).records if isinstance(record.body, RequestBody)]
+
+
+def test_speculation_is_told_by_its_times_when_both_servers_are_asked_in_turns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four tokens a step of 4 ms at best: far below 0.8 of the time. What is asked is the same, byte for byte."""
+    out = tmp_path / "both"
+    wanted = ("--require", "tpot_ratio <= 0.8", "--require", "output_equal >= 40%")
+    with lying_engine(ENGINE) as a, lying_engine(SPECULATING) as b:
+        code = run(
+            (
+                "compare",
+                "--url-a",
+                a,
+                "--url-b",
+                b,
+                *ASK,
+                *wanted,
+                "--factor",
+                "speculative",
+                "--out",
+                str(out),
+                "--json",
+            )
+        )
+    told = json.loads(capsys.readouterr().out)
+    assert code == EXIT_OK
+    assert [row["said"] for row in told["rows"] if row["metric"] == "tpot_ratio"] == ["lower", "lower"]
+    assert (told["outputs"]["compared"], told["outputs"]["equal"]) == (8, 8)
+    assert told["outputs"]["again_a"] == told["outputs"]["again_b"] == [2, 2]
+    assert told["a"]["speculation"] is None
+    assert told["b"]["speculation"]["drafted_tokens"] > 0
+    assert told["in_turns"]
+    assert [verdict["verdict"] for verdict in told["gate"]["verdicts"]] == ["pass", "pass"]
+    mine, theirs = requests(out / "a"), requests(out / "b")
+    assert [key for key, _ in mine] == [key for key, _ in theirs]
+    assert [body.prompt_sha256 for _, body in mine] == [body.prompt_sha256 for _, body in theirs]
+    first = [body.cell["turn"] for _, body in mine if body.cell["arm"] == "pair"]
+    assert first == [0, 1, 1, 0, 0, 1, 1, 0]  # two lengths a round, the sides swapped each time
+
+
+def test_stored_evidence_is_compared_again_when_directories_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "both"
+    with lying_engine(ENGINE) as a, lying_engine(SPECULATING) as b:
+        assert run(("compare", "--url-a", a, "--url-b", b, *ASK, "--out", str(out))) == EXIT_OK
+    card = capsys.readouterr().out
+    assert "B speculated, by its own counters" in card
+    assert run(("compare", str(out / "a"), str(out / "b"))) == EXIT_OK
+    assert capsys.readouterr().out == card
+    assert run(("compare", str(out / "a"), str(out / "b"), "--require", "tpot_ratio >= 1")) == EXIT_GATE_FAILED
+    assert "FAIL" in capsys.readouterr().out
+
+
+def test_changed_answers_are_told_when_speculation_changes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lying = SPECULATING.lying(SpecDecodeOutputChanges(after_tokens=4))
+    with lying_engine(ENGINE) as a, lying_engine(lying) as b:
+        run(("compare", "--url-a", a, "--url-b", b, *ASK, "--out", str(tmp_path / "both"), "--json"))
+    told = json.loads(capsys.readouterr().out)
+    assert told["outputs"]["equal"] == 0
+    assert [finding["id"] for finding in told["findings"]] == ["compare.outputs_differ"]
+    assert "it is the configurations that differ" in told["findings"][0]["text"]
+
+
+def test_no_difference_is_named_when_both_servers_are_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with lying_engine(ENGINE) as a, lying_engine(ENGINE) as b:
+        run(("compare", "--url-a", a, "--url-b", b, *ASK, "--out", str(tmp_path / "both"), "--json"))
+    told = json.loads(capsys.readouterr().out)
+    assert {row["said"] for row in told["rows"]} <= {"same", "undecided"}
+    assert told["outputs"]["equal"] == 8
+
+
+def test_proofs_of_two_configurations_are_refused_or_compared_by_their_factors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prove = ("--only", "speed", "--lengths", "300", "--repeats", "3", "--output-tokens", "8")
+    for name, engine in (("a", ENGINE), ("b", ENGINE.but(model="another-1b", window_tokens=1024))):
+        with lying_engine(engine) as url:
+            assert run(("prove", url, *prove, "--out", str(tmp_path / name))) == EXIT_OK
+    both = (str(tmp_path / "a"), str(tmp_path / "b"))
+    capsys.readouterr()
+    assert run(("compare", *both)) == EXIT_USER_ERROR
+    told = capsys.readouterr().err
+    assert "model: A fake-135m, B another-1b" in told
+    assert "--factor" in told
+    code = run(("compare", *both, "--factor", "model", "--factor", "configured_limit_tokens"))
+    card = capsys.readouterr()
+    assert code == EXIT_OK, card.err
+    assert "proved one after the other" in card.out
+    assert "not compared: no prompt was sent to both" in card.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ((), "two evidence directories"),
+        (("one",), "two evidence directories"),
+        (("--url-a", "http://127.0.0.1:1"), "one URL"),
+        (("one", "two"), "one"),
+        (("one", "two", "--confidence", "2"), "confidence"),
+        (("one", "two", "--require", "speed <= 2"), "names no metric"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_when_asked(
+    arguments: tuple[str, ...], word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(("compare", *arguments)) == EXIT_USER_ERROR
+    assert word in capsys.readouterr().err

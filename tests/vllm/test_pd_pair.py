@@ -1,0 +1,100 @@
+"""A real pair: two vLLM servers with NixlConnector on CPU, and the KV of every prompt going from one to the other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "asking"))
+
+from probing import findings, probing
+
+from longproof.claim.findings.disaggregated import read
+from longproof.claim.statements import Statement
+from longproof.engines.process import Launch, OwnedProcess
+from longproof.probe import disaggregated
+from longproof.probe.disaggregated import DisaggregatedPlan
+from longproof.prove.target import PdTarget
+from longproof.testing.builders import build_protocol, build_view
+
+START_DEADLINE_S = 600.0
+LENGTH = 1_500
+PLAN = DisaggregatedPlan(lengths=(LENGTH,), repeats=2, concurrency=2, together=1)
+CONNECTOR = '{"kv_connector":"NixlConnector","kv_role":"kv_both","kv_buffer_device":"cpu"}'
+
+
+@pytest.fixture(scope="module")
+def pair(
+    vllm_program: Path, smollm2_dir: Path, nixl_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[OwnedProcess, OwnedProcess]]:
+    """Prefill and decode side, each on its own half of the cores."""
+    cores = sorted(os.sched_getaffinity(0))[:4]
+    halves = (cores[: len(cores) // 2] or cores, cores[len(cores) // 2 :])
+    logs = tmp_path_factory.mktemp("pair")
+    sides = tuple(
+        OwnedProcess(_launch(vllm_program, smollm2_dir, nixl_dir, logs / f"{name}.log", half))
+        for name, half in zip(("prefill", "decode"), halves, strict=True)
+    )
+
+    async def start() -> None:
+        async with asyncio.TaskGroup() as starting:
+            for side in sides:
+                starting.create_task(side.start(deadline_s=START_DEADLINE_S))
+
+    try:
+        asyncio.run(start())
+        yield sides[0], sides[1]
+    finally:
+        for side in sides:
+            asyncio.run(side.stop())
+
+
+def _launch(program: Path, model_dir: Path, nixl: Path, log: Path, cores: list[int]) -> Launch:
+    port = _free_port()
+    return Launch(
+        name=log.stem,
+        argv=(
+            *(str(program), "serve", str(model_dir), "--served-model-name", "smollm2"),
+            *("--host", "127.0.0.1", "--port", str(port), "--max-model-len", "4096"),
+            *("--dtype", "bfloat16", "--enforce-eager", "--kv-transfer-config", CONNECTOR),
+        ),
+        log_path=log,
+        url=f"http://127.0.0.1:{port}",
+        env={
+            "PYTHONPATH": str(nixl),
+            "VLLM_NIXL_SIDE_CHANNEL_PORT": str(_free_port()),
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
+            "VLLM_NO_USAGE_STATS": "1",
+        },
+    )
+
+
+async def test_kv_goes_from_prefill_to_decode_when_requests_go_through_both(
+    pair: tuple[OwnedProcess, OwnedProcess], tmp_path: Path
+) -> None:
+    engine = await PdTarget(prefill_url=pair[0].url, decode_url=pair[1].url).open(tmp_path / "engine.log")
+    protocol = build_protocol(output_tokens=8, request_timeout_s=300.0)
+    async with probing(engine, tmp_path, protocol=protocol) as ctx:
+        await disaggregated.run(ctx, PLAN)
+        view = build_view(*((record.key, record.body) for record in ctx.journal.records), header=ctx.journal.header)
+    said = list(read(view))
+    assert findings(said) == []
+    found = {item.metric: item for item in said if isinstance(item, Statement)}
+    assert found["pd_success"].samples == (1.0,) * 4
+    assert min(found["pd_transferred"].samples) > 0.9
+    assert "transferred" in found["pd_transferred"].conditions
+    assert found["pd_decode_ttft"].n == 2
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
