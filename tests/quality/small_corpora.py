@@ -29,7 +29,7 @@ _REASONS = (
 _MODULES = """
 argparse bdb calendar copy csv dis fnmatch getopt gettext glob gzip heapq locale ntpath os pathlib platform posixpath
 pprint random shutil statistics string textwrap timeit tokenize traceback warnings weakref ctypes/__init__
-email/_header_value_parser email/utils tkinter/messagebox tkinter/simpledialog http/cookiejar
+email/_header_value_parser email/utils http/cookiejar inspect doctest tarfile
 """
 
 
