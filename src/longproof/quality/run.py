@@ -64,7 +64,9 @@ class _Quality:
     async def family(self, family: Family) -> None:
         """One family: controls, then its lengths."""
         try:
-            asking = _Asking(self, family, self._corpus(family.needs))
+            corpus = self._corpus(family.needs)
+            asking = _Asking(self, family, corpus)
+            (await self._tokens_of(family.needs)).check_holds(max(self._plan.lengths))
         except CorpusError as reason:
             self._ctx.note(
                 f"{PROBE}/{family.name}/left_out",

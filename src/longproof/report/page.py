@@ -12,6 +12,7 @@ from longproof.domain.measure import Measured
 from longproof.domain.outcome import classify
 from longproof.evidence.records import (
     CountBody,
+    ItemBody,
     NoteBody,
     Protocol,
     Record,
@@ -242,6 +243,8 @@ def _row(record: Record) -> Row:
         return _plain_row(record, body.probe, _cell(body.detail), f"note: {body.what}")
     if isinstance(body, SamplesBody):
         return _plain_row(record, body.probe, _cell(body.cell), f"{len(body.samples)} engine samples")
+    if isinstance(body, ItemBody):
+        return _plain_row(record, body.probe, f"{body.family} {body.index}", f"item: {', '.join(body.answers)[:80]}")
     if isinstance(body, WindowBody):
         return _plain_row(record, body.probe, _cell(body.load), f"window of {body.requests} requests")
     return _plain_row(record, "session", f"longproof {body.longproof_version}", f"begun {body.started_wall}")

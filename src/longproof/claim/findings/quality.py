@@ -48,7 +48,7 @@ def read(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
     for verdict in verdicts:
         yield from _family(plan, verdict)
     if families:
-        yield from _worst(view, plan, verdicts)
+        yield from _worst(plan, verdicts)
     yield from doubts(families)
     yield from _left_out(view)
 
@@ -193,7 +193,7 @@ def _bracket(plan: QualityPlan, verdict: FamilyVerdict) -> Iterator[Statement]:
     )
 
 
-def _worst(view: EvidenceView, plan: QualityPlan, verdicts: list[FamilyVerdict]) -> Iterator[Statement]:
+def _worst(plan: QualityPlan, verdicts: list[FamilyVerdict]) -> Iterator[Statement]:
     """What every family of the plan keeps. A family that could not be asked leaves the worst one unknown."""
     brackets = [
         LengthBracket(certified_tokens=None, refuted_tokens=min(plan.lengths)) if verdict.cannot else verdict.bracket
