@@ -21,7 +21,7 @@ from longproof.evidence.records import (
     SessionBody,
     WindowBody,
 )
-from longproof.report import drawings, figures, lengths, load_figures, requests, verdict
+from longproof.report import drawings, figures, lengths, load_figures, quality_section, requests, verdict
 from longproof.report.commands import commands
 from longproof.report.numbers import DASH, short_ns, tokens
 from longproof.report.outcomes import kind, look, word
@@ -100,6 +100,7 @@ class Page:
     bars: tuple[drawings.Bar, ...]
     flow: drawings.Flow | None
     load_parts: tuple[load_figures.LoadPart, ...]
+    quality: quality_section.QualitySection | None
     groups: tuple[Group, ...]
     rows: tuple[Row, ...]
     rows_left_out: int
@@ -142,6 +143,7 @@ def build(claim: Claim, view: EvidenceView) -> Page:
         bars=tuple(drawings.bar(*item) for item in requests.representatives(view)),
         flow=drawings.flow(requests.stages(view)) if sent else None,
         load_parts=load_figures.parts(claim, view),
+        quality=quality_section.section(claim, view),
         groups=tuple(_groups(claim)),
         rows=rows,
         rows_left_out=left_out,
