@@ -257,7 +257,12 @@ def test_a_corpus_is_refused_when_it_cannot_give_what_is_needed(name: str) -> No
     family = FAMILIES[name]
     if family.real:
         corpus = code_corpus() if family.needs == "prose" else prose_corpus()
-        useless = SimpleNamespace(name="useless", documents=lambda: corpus.documents()[:2], holds=lambda value: False)
+        useless = SimpleNamespace(
+            name="useless",
+            manifest_sha256="useless",
+            documents=lambda: corpus.documents()[:2],
+            holds=lambda value: False,
+        )
     else:
         useless = SimpleNamespace(name="useless", documents=tuple, holds=lambda value: True)
     with pytest.raises(CorpusError, match="corpus useless"):

@@ -13,13 +13,14 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from longproof.errors import CorpusError
 from longproof.quality.corpora.corpus import Corpus, Kind
 from longproof.quality.item import Item, Needle
 from longproof.quality.tasks.drawing import Fresh, Slot, balanced, slots
-from longproof.quality.tasks.python_source import modules, salted, without_docstring, written
+from longproof.quality.tasks.python_source import SameCorpus, modules, salted, without_docstring, written
 from longproof.quality.tasks.wording import in_text_order
 
 Chain: TypeAlias = tuple[ast.FunctionDef, ...]
@@ -52,7 +53,7 @@ class CallTrace:
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing; `depth` is that of the function asked for."""
         del target_tokens
-        chains = _collected(corpus, f"{seed}/{self.name}", enough=_ENOUGH_PER_ITEM * max(n, 4))
+        chains = _collected(SameCorpus.of(corpus), f"{seed}/{self.name}", enough=_ENOUGH_PER_ITEM * max(n, 4))
         hops = [count for count in HOPS if len(chains[count]) > _DECOY_CHAINS[count]]
         if not hops:
             raise CorpusError(
@@ -114,9 +115,10 @@ def _disjoint(chains: Sequence[Chain]) -> list[Chain]:
 # -- the call graph ---------------------------------------------------------------------------------------------------
 
 
-def _collected(corpus: Corpus, label: str, *, enough: int) -> dict[int, list[Chain]]:
+@lru_cache(maxsize=4)
+def _collected(read: SameCorpus, label: str, *, enough: int) -> dict[int, list[Chain]]:
     found: dict[int, list[Chain]] = {count: [] for count in HOPS}
-    for _, module in modules(corpus, label):
+    for _, module in modules(read.corpus, label):
         functions = _plain_functions(module)
         graph = {name: _calls(function, functions) for name, function in functions.items()}
         for count in HOPS:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from longproof.errors import CorpusError
 from longproof.quality.corpora.corpus import Corpus, Kind
 from longproof.quality.item import Item, Needle
 from longproof.quality.tasks.drawing import Fresh, Slot, balanced, slots
-from longproof.quality.tasks.python_source import copied, modules, salted, without_docstring, written
+from longproof.quality.tasks.python_source import SameCorpus, copied, modules, salted, without_docstring, written
 from longproof.quality.tasks.wording import in_text_order
 
 Asked: TypeAlias = Literal["default", "constant", "parent", "decorator"]
@@ -64,7 +65,9 @@ class CodeDefinition:
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing. Only kinds of which the corpus has enough are asked."""
         del target_tokens
-        found = _collected(corpus, f"{seed}/{self.name}", self.asked, enough=_ENOUGH_PER_ITEM * max(n, 4))
+        found = _collected(
+            SameCorpus.of(corpus), f"{seed}/{self.name}", self.asked, enough=_ENOUGH_PER_ITEM * max(n, 4)
+        )
         kinds: list[Asked] = [asked for asked in self.asked if len(found[asked]) > self.distractors]
         if not kinds:
             raise CorpusError(
@@ -130,10 +133,11 @@ def _rewritten(found: Found, name: str, value: str) -> str:
 # -- what a corpus has ------------------------------------------------------------------------------------------------
 
 
-def _collected(corpus: Corpus, label: str, wanted: Sequence[Asked], *, enough: int) -> dict[Asked, list[Found]]:
+@lru_cache(maxsize=4)
+def _collected(read: SameCorpus, label: str, wanted: tuple[Asked, ...], *, enough: int) -> dict[Asked, list[Found]]:
     """Definitions by question, each name once; reading stops when there is enough of every kind."""
     found: dict[Asked, dict[str, Found]] = {asked: {} for asked in wanted}
-    for _, module in modules(corpus, label):
+    for _, module in modules(read.corpus, label):
         for definition in _definitions(module, wanted):
             found[definition.asked].setdefault(definition.name, definition)
         if all(len(kind) >= enough for kind in found.values()):

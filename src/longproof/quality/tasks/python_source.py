@@ -8,12 +8,25 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from random import Random
 from typing import TypeAlias
 
 from longproof.quality.corpora.corpus import Corpus, Document
 
 Definition: TypeAlias = ast.FunctionDef | ast.ClassDef | ast.Assign
+
+
+@dataclass(frozen=True, slots=True)
+class SameCorpus:
+    """A corpus as the key of a cache: items are drawn anew for every length, and reading a code base takes seconds."""
+
+    corpus: Corpus = field(compare=False)
+    identity: tuple[str, str, int]
+
+    @classmethod
+    def of(cls, corpus: Corpus) -> SameCorpus:
+        return cls(corpus, (corpus.name, corpus.manifest_sha256, len(corpus.documents())))
 
 
 def modules(corpus: Corpus, label: str) -> Iterator[tuple[Document, ast.Module]]:
