@@ -14,7 +14,7 @@ from scipy.stats import binom
 from small_corpora import code_corpus, corpus_for, prose_corpus
 
 from longproof.errors import CorpusError
-from longproof.quality.item import FEWEST_ANSWER_TOKENS, Item, closed_book, evidence_text
+from longproof.quality.item import FEWEST_ANSWER_TOKENS, Item, closed_book, closed_book_chance, evidence_text
 from longproof.quality.naming import values_in
 from longproof.quality.scoring import score
 from longproof.quality.tasks import FAMILIES
@@ -195,6 +195,13 @@ def test_the_question_gives_nothing_away_when_read_alone(name: str) -> None:
         if name != "absent":  # it says which two words are wanted
             assert values_in(item.question, item.candidates, item.kind) == ((), ())
         assert not score(item, item.question).right
+
+
+@every_family
+def test_the_chance_without_text_is_stated_when_asked(name: str) -> None:
+    # yes or no; one of 2 ... 7; anything else has to be read
+    expected = {"absent": 1 / 2, "count": 1 / 6}.get(name, 0.0)
+    assert {closed_book_chance(item) for item in items_of(name)} == {expected}
 
 
 @every_family

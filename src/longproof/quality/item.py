@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from longproof.quality.corpora.corpus import SEPARATORS, Corpus, Kind
+from longproof.quality.naming import values_in
 
 FEWEST_ANSWER_TOKENS = 48
 """Room for a whole sentence around the value. Qwen2.5-Coder-0.5B began 'To find the passcode ...' and lost 3 of 3 items
@@ -102,6 +103,13 @@ class Family(Protocol):
 def closed_book(item: Item) -> Item:
     """The control that has to fail: the question without any text. What is right here was remembered or guessed."""
     return replace(item, needles=())
+
+
+def closed_book_chance(item: Item) -> float:
+    """What a guess without any text is worth: nothing where the answer is a value that only the text shows; `chance`
+    where it is an ordinary word that can be said anyway (yes, no, a small number)."""
+    shown, _ = values_in(evidence_text(item), item.answers, item.kind)
+    return 0.0 if set(shown) == set(item.answers) else item.chance
 
 
 def evidence_text(item: Item) -> str:
