@@ -88,6 +88,15 @@ def test_errors_stay_below_alpha_when_depth_decides_and_the_order_is_drawn() -> 
     assert ever_shown(np.where(np.arange(120) < 84, 1.0, scores), 0.85) == 1.0
 
 
+def test_errors_stay_below_alpha_when_depths_are_spread_evenly() -> None:
+    # Depths go round by the golden ratio from a random start; the head's 30 % are right half of the time: mean 0.85.
+    rng = np.random.default_rng(15)
+    depth = (rng.random(3000)[:, None] + np.arange(120) * 0.618034) % 1
+    scores = (rng.random(depth.shape) < np.where(depth < 0.3, 0.5, 1.0)).astype(float)
+    assert scores.mean() == pytest.approx(0.85, abs=0.005)
+    assert ever_shown(scores, 0.85) < 0.05
+
+
 def test_an_impossible_bar_is_refused() -> None:
     with pytest.raises(ValueError, match="bar of 1"):
         steps(1.0, Side.ABOVE)

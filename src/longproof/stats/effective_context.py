@@ -14,7 +14,8 @@ The rule for early stopping: cells stop on their own results, so their verdicts 
 allows that. A fixed-n interval (Clopper-Pearson, Wilson) of such a cell would be wrong, and nothing here prints one.
 
 Outcomes stand in the order their items were *asked* in, not the order answers came back: right answers may be the
-faster ones. Items of a cell must come in an order that has nothing to do with their depth (`design.asking_order`).
+faster ones. The items of a cell must come in an order that covers all depths from the start, drawn
+(`design.asking_order`) or spread evenly.
 """
 
 from __future__ import annotations
