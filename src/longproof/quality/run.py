@@ -278,7 +278,7 @@ class _Asking:
     async def _batch(self, length: int, many: int) -> bool:
         """Asks the next items at once. False when there are none."""
         series = self._series(length)
-        batch = self._next(series, length, many)
+        batch = await self._next(series, length, many)
         arm = "full" if length else "evidence"
         replies = await asyncio.gather(*(self._quality.ask(item, arm, length, i) for i, item in batch))
         for (i, _), reply in zip(batch, replies, strict=True):  # in asking order, whichever came back first
@@ -291,17 +291,20 @@ class _Asking:
     def _series(self, length: int) -> _Series:
         return self._cells[length] if length else self._control
 
-    def _next(self, series: _Series, length: int, many: int) -> Sequence[tuple[int, Item]]:
+    async def _next(self, series: _Series, length: int, many: int) -> Sequence[tuple[int, Item]]:
         items = self._items(length)
         batch: list[tuple[int, Item]] = []
         while series.next < len(items) and len(batch) < many:
             i, series.next = series.next, series.next + 1
-            if length and self._plan.rule == "retention" and not self._control_right(i):
+            if length and self._plan.rule == "retention" and not await self._can(i):
                 continue
             batch.append((i, items[i]))
         return batch
 
-    def _control_right(self, i: int) -> bool:
+    async def _can(self, i: int) -> bool:
+        """Whether the model can answer an item at all: asks its control where nobody has yet."""
+        while self._control.next <= i and await self._batch(0, 1):
+            pass
         reply = self._control.asked.get(i)
         return reply is not None and reply.scored is not None and reply.scored.right
 
