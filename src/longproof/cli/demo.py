@@ -11,8 +11,11 @@ from longproof.cli.options_load import load_options
 from longproof.cli.options_quality import quality_options
 
 DEMO_WINDOW_TOKENS = 3_072
-DEMO_PROBES = "accounting,boundary,speed,warmth"
+DEMO_PROBES = "accounting,boundary,speed,warmth,quality"
 """What a first look needs, within minutes on two cores; --only names others."""
+DEMO_FAMILIES = "literal,multi-key-8,absent"
+"""One that this model holds, one that it loses with length, and one that it cannot do at all."""
+DEMO_QUALITY_LENGTHS = (256, 768, 1_792)
 
 
 @click.command(short_help="Start the embedded engine with a small model and prove it.")
@@ -52,4 +55,11 @@ def demo(as_json: bool, **choices: Any) -> int:
         threads=choices["threads"],
     )
     choices["only"] = choices["only"] or DEMO_PROBES
+    choices["families"] = choices["families"] or DEMO_FAMILIES
+    choices["quality_lengths"] = choices["quality_lengths"] or _fitting(choices["window"])
     return prove_and_show(target, proof_options_from(choices), out=choices["out"], as_json=as_json)
+
+
+def _fitting(window_tokens: int) -> tuple[int, ...] | None:
+    """The demo's lengths that a smaller window still holds; None leaves the choice to the protocol."""
+    return tuple(length for length in DEMO_QUALITY_LENGTHS if length + 128 <= window_tokens) or None
