@@ -62,13 +62,15 @@ def read_part(ids: array[int], lies: tuple[Lie, ...]) -> array[int]:
     return kept + tail
 
 
-def plan_answer(ask: Ask, read: array[int], allowance: int, lies: tuple[Lie, ...]) -> AnswerPlan:
-    """What will be said, and how it will end."""
+def plan_answer(
+    ask: Ask, read: array[int], allowance: int, lies: tuple[Lie, ...], *, words: str | None = None
+) -> AnswerPlan:
+    """What will be said, and how it will end. `words`: the answer, where somebody else decides it."""
     multibyte = find(lies, SplitUtf8) is not None or any(
         isinstance(x, CutStream) and x.where == "in_utf8" for x in lies
     )
     goes_on = ask.ignore_end or ask.min_tokens >= allowance
-    speech = speak(read, max_tokens=allowance, ignore_end=goes_on, multibyte=multibyte)
+    speech = speak(read, max_tokens=allowance, ignore_end=goes_on, multibyte=multibyte, words=words)
     tokens = speech.tokens
     had_enough = ask.max_tokens is None and len(tokens) == AS_IT_LIKES_TOKENS
     finish = "stop" if speech.ended or had_enough else "length"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_type_hints
 
 from longproof.errors import UsageError
+from longproof.testing.answers import Answers
 from longproof.testing.dialects import LLAMACPP, Dialect
 from longproof.testing.fake_pool import OverCapacity
 from longproof.testing.lie import Lie
@@ -38,6 +39,8 @@ class Behaviour:
     is set. `speculation` tokens are drafted a step, each accepted with probability `acceptance` after the one before.
     `dev_mode`: vLLM's /abort_requests is there. `kv_connector`: it takes and gives KV as vLLM's NixlConnector does,
     `kv_token_bytes` a token at `transfer_bytes_per_s`. A start takes `start_s` before it listens.
+
+    `answers` gives the words of an answer, where it knows one (`solver.Solver`: a model whose ability is known).
     """
 
     dialect: Dialect = LLAMACPP
@@ -71,6 +74,7 @@ class Behaviour:
     kv_token_bytes: int = 23_040
     transfer_bytes_per_s: float = 1e9
     start_s: float = 0.0
+    answers: Answers | None = None
     lies: tuple[Lie, ...] = ()
 
     @property

@@ -15,16 +15,18 @@ import json
 from longproof.clock import NS_PER_S
 from longproof.testing.admission import Admission
 from longproof.testing.answer_plan import AnswerPlan, plan_answer, read_part
+from longproof.testing.answers import Asked
 from longproof.testing.ask import Ask, Refusal, read_ask, read_json
 from longproof.testing.dialects import VLLM
 from longproof.testing.engine_log import Ending, Served
 from longproof.testing.engine_state import EngineState
 from longproof.testing.event_stream import Send, send_whole
 from longproof.testing.fake_pool import PoolRefusal
+from longproof.testing.fake_tokenizer import tokenizer
 from longproof.testing.generation import Generation
 from longproof.testing.kv_transfer import KvLoadFailed, load, offer, transfer_asked
 from longproof.testing.lie import Lie, find
-from longproof.testing.lies import Crash, Hang, HtmlAnswer, IgnoreDisconnect, Refuse, SlowHeaders
+from longproof.testing.lies import Crash, Hang, HtmlAnswer, IgnoreCold, IgnoreDisconnect, Refuse, SlowHeaders
 from longproof.testing.presence import Aborted, ClientLeft, Presence, Receive
 from longproof.testing.queue_limit import FullInStream, turn_away_when_full
 from longproof.testing.refusals import HTML_PAGE, refusal_body
@@ -91,7 +93,7 @@ class Exchange:
         await self._before_reading()
         served.read_ids = read_part(ask.ids, self._lies)
         allowance = output_allowance(ask, served.read_tokens, self._behaviour)
-        plan = plan_answer(ask, served.read_ids, allowance, self._lies)
+        plan = plan_answer(ask, served.read_ids, allowance, self._lies, words=self._words(ask))
         reply = self._reply(ask, plan)
         try:
             turn_away_when_full(state, ask, self._lies)
@@ -143,6 +145,15 @@ class Exchange:
         finally:
             gone = served.ending in (Ending.DISCONNECTED, Ending.ABORTED)
             admission.leave(cancelled=gone, finished=served.ending is Ending.COMPLETED)
+
+    def _words(self, ask: Ask) -> str | None:
+        """What `Behaviour.answers` says to what was read. The cache is looked up as it stands now, before queueing."""
+        answers, read = self._behaviour.answers, self._served.read_ids
+        if answers is None:
+            return None
+        cold = ask.cold and find(self._lies, IgnoreCold) is None
+        cached = 0 if cold else self._state.cache.cached_tokens(read, salt=ask.salt)
+        return answers(Asked(text=tokenizer().decode(read), tokens=len(read), cached_tokens=cached))
 
     async def _open(self, reply: Reply) -> None:
         await reply.open()

@@ -63,21 +63,23 @@ class Speech:
         return tuple(found)
 
 
-def speak(read: Sequence[int], *, max_tokens: int, ignore_end: bool, multibyte: bool = False) -> Speech:
+def speak(
+    read: Sequence[int], *, max_tokens: int, ignore_end: bool, multibyte: bool = False, words: str | None = None
+) -> Speech:
     """What the model says after reading `read`: at most `max_tokens` tokens, exactly that many with `ignore_end`.
 
-    Without a canary question it never ends by itself. `multibyte` mixes characters of two bytes (two tokens each)
-    into its words.
+    Without a canary question or given `words` it never ends by itself. `multibyte` mixes characters of two bytes (two
+    tokens each) into its own words.
     """
     digest = hashlib.sha256(array("I", read).tobytes()).digest()
-    answer = answer_to(read)
+    answer = answer_to(read) if words is None else words
     tokens = [] if answer is None else tokenizer().encode(answer)
     if answer is not None and not ignore_end:
         return Speech(tokens=tuple(tokens[:max_tokens]), ended=len(tokens) < max_tokens, digest=digest)
     rng = random.Random(digest)
-    words = tokenizer().everyday_ids
+    everyday = tokenizer().everyday_ids
     while len(tokens) < max_tokens:
-        tokens.append(rng.choice(words))
+        tokens.append(rng.choice(everyday))
         if multibyte and len(tokens) + len(_MULTIBYTE) <= max_tokens:
             tokens.extend(_MULTIBYTE)
     return Speech(tokens=tuple(tokens[:max_tokens]), ended=False, digest=digest)
