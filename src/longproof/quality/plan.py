@@ -61,6 +61,7 @@ def cost(plan: QualityPlan, output_tokens: int) -> tuple[int, int]:
     controls = longest + plan.closed_book
     each = sum(count * (length + output_tokens) for length, count in caps.items())
     each += controls * (_CONTROL_TOKENS + output_tokens)
-    warm = min(plan.warm, plan.answers) * len(plan.lengths)
-    requests = sum(caps.values()) + controls + warm
-    return len(plan.families) * requests, len(plan.families) * (each + warm * output_tokens)
+    again = min(plan.warm, plan.answers)  # a prefix hit is quick, and still counts as tokens
+    each += sum(again * (length + output_tokens) for length in plan.lengths)
+    requests = sum(caps.values()) + controls + again * len(plan.lengths)
+    return len(plan.families) * requests, len(plan.families) * each

@@ -45,11 +45,13 @@ async def run(ctx: ProbeContext, plan: QualityPlan) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _Series:
-    """The answers of one cell so far, in asking order; `next` is the item whose turn it is."""
+    """The answers of one cell so far, in asking order; `next` is the item whose turn it is; `warmed` of them were asked
+    again."""
 
     outcomes: list[float] = field(default_factory=list[float])
     asked: dict[int, Judged] = field(default_factory=dict[int, Judged])
     next: int = 0
+    warmed: int = 0
 
 
 class _Quality:
@@ -232,11 +234,9 @@ class _Asking:
         if self._control.outcomes and judge(self._design, {}, self._control.outcomes).cannot:
             self._note("cannot")
             return
-        for i in range(self._plan.answers):
+        for _ in range(self._plan.answers):
             for length in self._plan.lengths:
                 await self._batch(length, 1)
-                if i < self._plan.warm:
-                    await self._warm(i, length)
 
     async def climb(self) -> None:
         """What decides next, until nothing does."""
@@ -250,18 +250,18 @@ class _Asking:
             if not await self._more(length, min(ask.together, max(1, self._plan.together))):
                 self._note("ran_out", length=length)
                 break
-        for length, series in self._cells.items():
-            for i in list(series.asked)[: self._plan.warm]:
-                await self._warm(i, length)
 
     async def _closed_book(self) -> None:
         for i, item in enumerate(self._items(0)[: self._plan.closed_book]):
             await self._quality.ask(item, "closed_book", 0, i)
 
-    async def _warm(self, i: int, length: int) -> None:
+    async def _warm(self, batch: Sequence[tuple[int, Item]], length: int) -> None:
+        """The first prompts of a length once more, at once: later, others would have taken their place in the cache."""
         series = self._cells[length]
-        if i in series.asked:
-            await self._quality.ask(self._items(length)[i], "warm", length, i)
+        for i, item in batch:
+            if i in series.asked and series.warmed < self._plan.warm:
+                series.warmed += 1
+                await self._quality.ask(item, "warm", length, i)
 
     async def _more(self, length: int, answers: int) -> bool:
         """Asks until so many more answers have a score. False when the items ran out, or too few get one: more of them
@@ -286,6 +286,8 @@ class _Asking:
                 series.asked[i] = reply
             if reply is not None and reply.scored is not None:
                 series.outcomes.append(float(reply.scored.right))
+        if length:
+            await self._warm(batch, length)
         return bool(batch)
 
     def _series(self, length: int) -> _Series:

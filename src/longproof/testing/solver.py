@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from random import Random
 
 from longproof.quality.corpora import open_corpus
-from longproof.quality.item import Item
+from longproof.quality.item import Item, closed_book_chance
 from longproof.quality.tasks import FAMILIES
 from longproof.testing.answers import Asked
 from longproof.testing.fake_tokenizer import TURN_END, TURN_START, tokenizer
@@ -80,7 +80,7 @@ class Solver:
         chance = Random(f"{self.ability.seed}/{item.seed}/{asked.tokens}")
         evidence = [needle.text for needle in item.needles]
         if not all(needle in text for needle in evidence):
-            return _guess(item, chance) if item.chance else DOES_NOT_KNOW
+            return _guess(item, chance)
         depth = _depth(item, text)
         right = chance.random() < self.ability.accuracy(asked.tokens, depth=depth, chance=item.chance)
         if asked.cached_tokens > _WARM_SHARE * asked.tokens and chance.random() < self.ability.warm_loss:
@@ -104,7 +104,7 @@ def items_of(
     n: int = _ITEMS,
 ) -> tuple[Item, ...]:
     """The items that a run with that seed asks, drawn again: the first `n` of each family, and of dense families those
-    of every length."""
+    of every length. Families built from documents spread their items over these: there `n` must be the run's own."""
     found: dict[str, Item] = {}
     for name in families:
         family = FAMILIES[name]
@@ -134,8 +134,11 @@ def _depth(item: Item, text: str) -> float:
 
 
 def _guess(item: Item, chance: Random) -> str:
-    """One of what could be meant, answers as often as chance has it."""
-    return ", ".join(item.answers) if chance.random() < item.chance else _wrong(item, chance)
+    """What can be said without the evidence: a word that anybody could say, as often right as chance has it."""
+    luck = closed_book_chance(item)
+    if not luck:
+        return DOES_NOT_KNOW
+    return ", ".join(item.answers) if chance.random() < luck else _wrong(item, chance)
 
 
 def _wrong(item: Item, chance: Random) -> str:
