@@ -108,9 +108,9 @@ def read_definition(item: Item) -> set[str]:
 
 def trace_calls(item: Item) -> set[str]:
     """By text: a function calls another when the other's name and a bracket stand in its body."""
-    called = re.findall(r"Which function calls (\w+)\?|^(\w+) is called", item.question)[0]
-    hops = 1 if called[0] else 3 if "second function" in item.question else 2
-    wanted = {called[0] or called[1]}
+    wanted = set(asked(r"calls (\w+)\?", item))
+    hops = item.question.count(" calls ")
+    assert 1 <= hops <= 3
     for _ in range(hops):
         wanted = {
             needle.text.partition("(")[0].removeprefix("def ")
@@ -130,7 +130,7 @@ def find_quote(item: Item) -> set[str]:
 
 
 def join_documents(item: Item) -> set[str]:
-    (first,) = asked(r"^Document (\w+) refers", item)
+    (first,) = asked(r"that document (\w+) refers to\?", item)
     refers = {needle.text.split()[1]: re.findall(r"refers to document (\w+)", needle.text) for needle in item.needles}
     number = {needle.text.split()[1]: re.findall(r"file number is (\d+)", needle.text) for needle in item.needles}
     (second,) = refers[first]

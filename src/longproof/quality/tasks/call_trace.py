@@ -1,6 +1,6 @@
 """Who calls this, over one to three calls: the way back through functions that stand far apart.
 
-    def a(): b()          asked for two hops:  "c is called by one function. Which function calls that one?"   answer: a
+    def a(): b()          asked for two hops:  "Which function calls the function that calls c?"   answer: a
     def b(): c()          decoy chain:         p() calls q() calls r()
 
 Chains come from the call graph of one file each, of functions whose name is defined once there and that call each other
@@ -31,11 +31,6 @@ _DECOY_CHAINS = {1: 3, 2: 1, 3: 1}
 FEWEST_CALLERS = 4
 """Calling functions shown: four, for three hops six. The chance of a guess is that of four for all: one number for the
 family, never too small."""
-_QUESTIONS = {
-    1: "Which function calls {called}?",
-    2: "{called} is called by one function. Which function calls that function?",
-    3: "{called} is called by one function, which is called by a second function. Which function calls the second one?",
-}
 _FORM = "Answer with the name of the function only."
 _MOST_LINES = 20
 _MOST_CHARACTERS = 700
@@ -84,7 +79,7 @@ class CallTrace:
             index=slot.index,
             seed=slot.seed,
             needles=in_text_order(needles, slot.chance),
-            question=f"{_QUESTIONS[len(wanted) - 1].format(called=called)} {_FORM}",
+            question=f"Which function calls {'the function that calls ' * len(between)}{called}? {_FORM}",
             answers=(answer,),
             candidates=(answer, *between, *others),
             decoys={**dict.fromkeys(between, "stopped on the way"), **dict.fromkeys(others, "another chain")},

@@ -55,10 +55,8 @@ class Join:
             index=slot.index,
             seed=slot.seed,
             needles=in_text_order(needles, slot.chance),
-            question=(
-                f"Document {names[0]} refers to another document. What is the file number of that document? "
-                f"{NUMBER_ONLY}"
-            ),
+            # one sentence: a small model only repeats the first of two
+            question=f"What is the file number of the document that document {names[0]} refers to? {NUMBER_ONLY}",
             answers=(numbers[1],),
             candidates=tuple(numbers),
             decoys={
