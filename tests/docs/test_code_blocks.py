@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from longproof.testing import HONEST, LyingEngine
+from longproof.testing.solver import Solver, items_of
 
 ROOT = Path(__file__).resolve().parents[2]
 URL_IN_PAGES = "http://127.0.0.1:8000"
@@ -91,8 +92,9 @@ def commands(block: Block) -> list[Command]:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """The server the pages speak of."""
-    with LyingEngine(HONEST) as address:
+    """The server the pages speak of. Its model answers the questions of one family."""
+    items = items_of(("literal",), seed=0, longest_tokens=512, n=128)
+    with LyingEngine(HONEST.but(answers=Solver(items))) as address:
         yield address
 
 

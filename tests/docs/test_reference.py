@@ -28,6 +28,8 @@ STORED = (
     records.WindowBody,
     records.Lag,
     records.NoteBody,
+    records.ItemBody,
+    records.Placed,
     records.Seal,
 )
 
@@ -103,7 +105,8 @@ def test_every_example_can_be_meant_when_the_gate_page_gives_one() -> None:
 READ = (
     *("accounting", "boundary", "speed", "warmth", "stream"),
     *("reclaim", "restart", "disaggregated"),
-    *("busy", "overload"),
+    *("busy", "overload", "sustained", "conversation", "sweep"),
+    "quality",
 )
 FINDING = re.compile(rf"({'|'.join(READ)})\.[a-z_0-9]*[a-z0-9]")
 

@@ -305,7 +305,7 @@ def _left_out(view: EvidenceView) -> Iterator[NotShown]:
     unproven = [note for _, note in view.notes(PROBE) if note.what == "length_unproven"]
     if unproven:
         yield NotShown(
-            topic="quality.length",
+            topic=f"{PROBE}.length",
             text=f"{len(unproven)} questions were not asked, because their length could not be proven:"
             f" {unproven[0].detail.get('reason', '')}.",
             how="a server that counts for its clients, or --tokenizer",
