@@ -21,6 +21,7 @@ from longproof.quality.corpora.generated import generated
 from longproof.quality.item import Item
 from longproof.quality.plan import QualityPlan
 from longproof.quality.tasks import FAMILIES
+from longproof.report.verdict import three_numbers
 from longproof.testing.builders import build_header, build_protocol, build_request, build_timeline, build_view
 
 CORPUS = generated(seed=0, tokens=4_000)
@@ -238,3 +239,35 @@ def test_the_same_claim_comes_out_when_a_climb_stopped_on_its_own_answers() -> N
     """A climb needs an order and its own test: 60 of 60 right certify there as well, and 0 of 60 refute."""
     climb = replace(PLAN, mode="climb")
     assert reach(view_of(climb, until(1_024))) == (1_024, 4_096)
+
+
+# -- in one line ------------------------------------------------------------------------------------------------------
+
+
+def test_the_headline_says_how_far_the_window_is_used_when_that_was_asked() -> None:
+    claim = claim_of(view_of(PLAN, until(1_024)))
+    assert "effective context (85 % right, literal) proven to 1,024 and lost by 4,096 tokens" in claim.headline
+    few = claim_of(view_of(replace(PLAN, answers=8), right))
+    assert "effective context (85 % right, literal) undecided at every length that was asked" in few.headline
+
+
+def test_a_fourth_number_stands_beside_the_three_when_quality_was_asked() -> None:
+    view = view_of(PLAN, until(1_024))
+    mark = three_numbers(claim_of(view), view)[3]
+    assert (mark.tokens, mark.provenance, mark.relation) == (1_024, "proven", "lost by 4,096 tokens")
+    undecided = view_of(replace(PLAN, answers=8), right)
+    assert three_numbers(claim_of(undecided), undecided)[3].tokens is None
+
+
+def test_too_few_answers_are_named_when_even_all_right_would_not_do() -> None:
+    """0.05^(1/19) = 0.854; with one guess in two the bar is 0.925, and 0.05^(1/39) = 0.926."""
+    plan = replace(PLAN, families=("literal", "absent"), answers=18)
+    told = [item for item in said(view_of(plan, right)) if isinstance(item, NotShown)]
+    assert [item.topic for item in told] == ["quality.answers"]
+    assert "19 for literal, 39 for absent" in told[0].text
+    enough = [item for item in said(view_of(replace(plan, answers=39), right)) if isinstance(item, NotShown)]
+    assert enough == []
+
+
+def test_nothing_says_that_no_answer_was_checked_when_some_were() -> None:
+    assert "quality" not in {item.topic for item in claim_of(view_of(PLAN, right)).not_shown}

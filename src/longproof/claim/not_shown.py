@@ -48,6 +48,7 @@ _PROBE_WORDS = {
     "boundary": "How long a prompt the server completes",
     "speed": "How fast cold prompts are answered",
     "warmth": "What a repeated prompt costs",
+    "quality": "Whether answers are right, and up to which length",
     "disaggregated": "What goes from the prefill server to the decode server",
     "busy": "What happens to a long request, and to short ones, while others run",
     "reclaim": "Whether memory comes back when a client goes away",

@@ -145,7 +145,7 @@ def _card(claim: Claim, view: EvidenceView, directory: Path | None, report: Path
 
 
 def _three(claim: Claim, view: EvidenceView) -> Table:
-    """The three numbers side by side: name, number, provenance, relation, source."""
+    """The numbers side by side: name, number, provenance, relation, source."""
     table = Table.grid(expand=True, padding=(0, 2, 0, 0))
     marks = verdict.three_numbers(claim, view)
     for _ in marks:

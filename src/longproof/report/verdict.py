@@ -1,4 +1,5 @@
-"""The three numbers that are often taken for one: what is configured, what the KV pool holds, and what was measured."""
+"""The numbers that are often taken for one: what is configured, what the KV pool holds, what was measured, and, where
+it was asked, how much of that the model uses."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from longproof.report.numbers import percent, plural, sample_size, tokens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """One of the three numbers. `tokens` None = unknown, and `source` then says why. `relation` compares it with the
+    """One of the numbers. `tokens` None = unknown, and `source` then says why. `relation` compares it with the
     configured limit in words, since a difference of two tokens in 8,192 cannot be seen in any drawing."""
 
     name: str
@@ -24,7 +25,9 @@ class Mark:
 
     @property
     def text(self) -> str:
-        return "unknown" if self.tokens is None else tokens(self.tokens)
+        if self.tokens is None:
+            return "not proven" if self.role == "effective" else "unknown"
+        return tokens(self.tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +42,8 @@ class Tally:
     not_shown: int
 
 
-def three_numbers(claim: Claim, view: EvidenceView) -> tuple[Mark, Mark, Mark]:
-    """Configured limit, KV capacity and measured boundary, in this order."""
+def three_numbers(claim: Claim, view: EvidenceView) -> tuple[Mark, ...]:
+    """Configured limit, KV capacity and measured boundary, in this order; then effective context where it was asked."""
     deployment = view.header.deployment
     limit, capacity = deployment.configured_limit_tokens, deployment.kv_capacity_tokens
     limit_tokens = limit.value if isinstance(limit, Measured) else None
@@ -48,6 +51,7 @@ def three_numbers(claim: Claim, view: EvidenceView) -> tuple[Mark, Mark, Mark]:
         _told("Configured limit", "limit", limit, ""),
         _told("KV capacity", "capacity", capacity, _capacity_relation(capacity, limit_tokens)),
         _boundary(claim, limit_tokens),
+        *_effective(claim),
     )
 
 
@@ -114,6 +118,29 @@ def _boundary(claim: Claim, limit_tokens: int | None) -> Mark:
         provenance=f"measured, {sample_size(statement.n)}",
         source=source,
         relation=_boundary_relation(measured, limit_tokens),
+    )
+
+
+def _effective(claim: Claim) -> tuple[Mark, ...]:
+    """The longest length that the worst family is proven to keep; what is not proven is no number."""
+    said = [item for item in claim.statements if item.metric == "effective_context"]
+    if not said:
+        return ()
+    shown = next((item for item in said if item.standing is Standing.SHOWN), None)
+    lost = next((item for item in said if item.standing is Standing.REFUTED), None)
+    kept = f"{100 * float(said[0].conditions['threshold']):g} % right"
+    proven = shown is not None and isinstance(shown.value, Measured)
+    return (
+        Mark(
+            name="Effective context",
+            role="effective",
+            tokens=round(shown.value.value) if shown is not None and isinstance(shown.value, Measured) else None,
+            provenance="proven" if proven else "not shown",
+            source=f"{kept} in every family: {said[0].conditions['families'].replace(',', ', ')}",
+            relation=f"lost by {tokens(lost.value.value)} tokens"
+            if lost is not None and isinstance(lost.value, Measured)
+            else "not lost at any length that was asked",
+        ),
     )
 
 

@@ -6,7 +6,8 @@ in a climb the answers themselves decided when to stop, and only the sequential 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from longproof.claim.findings.quality_doubts import doubts
@@ -50,6 +51,7 @@ def read(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
     if families:
         yield from _worst(plan, verdicts)
     yield from doubts(families)
+    yield from _too_few(plan, families)
     yield from _left_out(view)
 
 
@@ -203,7 +205,9 @@ def _worst(plan: QualityPlan, verdicts: list[FamilyVerdict]) -> Iterator[Stateme
     asked = {verdict.family.name for verdict in verdicts}
     certified = found.certified_tokens if asked >= set(plan.families) else None
     worst = min(verdicts, key=lambda verdict: _rank(verdict, plan)).family.name
-    subject = f"Effective context, worst of {len(verdicts)} families ({worst})"
+    one = len(verdicts) == 1
+    whose = worst if one else f"worst of {len(verdicts)} families ({worst})"
+    subject = f"Effective context, {whose}"
     yield from _reach("effective_context", "worst", subject, certified, found.refuted_tokens, "", plan, None)
 
 
@@ -291,6 +295,25 @@ def _conditions(plan: QualityPlan, family: FamilyReplies | None) -> dict[str, st
     if family is None:
         return {"families": ",".join(plan.families), **said}
     return {"family": family.name, **said, **({"chance": f"{family.chance:g}"} if family.chance else {})}
+
+
+def _too_few(plan: QualityPlan, families: Sequence[FamilyReplies]) -> Iterator[NotShown]:
+    """A curve whose number of answers cannot certify anything, however good they are: all of n right put the lower
+    bound at alpha^(1/n). The bar is higher where guesses are right by chance."""
+    if plan.mode == "climb":
+        return
+    needs = {f.name: math.ceil(math.log(plan.alpha) / math.log(plan.design(f.chance).bar)) for f in families}
+    short = {name: n for name, n in needs.items() if n > plan.answers}
+    if short:
+        told = ", ".join(f"{n} for {name}" for name, n in short.items())
+        yield NotShown(
+            topic=f"{PROBE}.answers",
+            text=(
+                f"That any length keeps {100 * plan.threshold:g} % right: {plan.answers} answers at each cannot show"
+                f" it, even if all are right; it takes {told}."
+            ),
+            how=f"--answers {max(short.values())} or more, or --certify",
+        )
 
 
 def _left_out(view: EvidenceView) -> Iterator[NotShown]:
