@@ -72,14 +72,17 @@ def accuracy(
 
 
 def depths(answers: Sequence[Answer], words: Words) -> str:
-    """Every answer at its length and depth: found or lost."""
+    """Every answer at its length and depth: found, or lost a little to the right, since twins stand at one depth."""
     with frame() as (figure, axes):
         _lengths(axes, sorted({answer.tokens for answer in answers}))
         axes.set_ylim(1.05, -0.05)
         value_ticks(axes, (0.0, 0.5, 1.0), lambda value: {0.0: "head", 0.5: "middle", 1.0: "tail"}[value])
+        low, high = axes.get_xlim()
+        aside = (high / low) ** 0.012  # of the axis' width
         for answer in answers:
             role, marker = (Role.GOOD, "o") if answer.right else (Role.BAD, "X")
-            axes.plot([answer.tokens], [answer.depth], marker, color=sentinel(role), markersize=5.5, alpha=0.85)
+            at = answer.tokens / aside if answer.right else answer.tokens * aside
+            axes.plot([at], [answer.depth], marker, color=sentinel(role), markersize=5.5, alpha=0.85)
         lost = [answer for answer in answers if not answer.right]
         return finish(figure, words, f"{words.title}. {len(answers)} answers, {len(lost)} lost.")
 
