@@ -60,10 +60,14 @@ def interval(found: Interval, unit: str, *, around: float) -> str:
 
 
 def tick(value: float, unit: str) -> str:
-    """A round number at an axis, without trailing zeros: ``30 s``, ``100 ms``, ``400``. Rates name their unit above
-    the axis."""
+    """A round number at an axis, without trailing zeros: ``30 s``, ``100 ms``, ``400``, ``50 %``, ``2 GiB``. Rates
+    name their unit above the axis."""
     if value == 0:
         return "0"
+    if unit == "fraction":
+        return f"{100 * value:,.4g} %"
+    if unit == "GiB":
+        return f"{value:,.4g} GiB"
     if unit != "s":
         return f"{value:,.6g}".replace("-", _MINUS)
     if value < 0.9995e-3:
