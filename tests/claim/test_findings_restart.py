@@ -104,13 +104,13 @@ def test_the_time_counts_to_the_first_answer_when_it_restarted() -> None:
     ("after", "ids"),
     [
         ([101, 99, 100], []),
-        ([115, 116, 114], []),  # surely slower, and by less than anybody minds
+        ([140, 141, 139], []),  # surely slower, and by less than a machine drifts
         ([200, 202, 198], ["restart.moved"]),
         ([50, 51, 49], ["restart.moved"]),  # faster is another figure as well
         ([90, 400, 110], []),  # one slow request is no other server
     ],
 )
-def test_a_figure_moved_when_it_is_beyond_its_interval_and_a_quarter(after: list[float], ids: list[str]) -> None:
+def test_a_figure_moved_when_it_is_beyond_its_interval_and_by_half(after: list[float], ids: list[str]) -> None:
     assert list(findings(view(arm("before", [100, 101, 99]), [RESTARTED], arm("after", after)))) == ids
 
 
