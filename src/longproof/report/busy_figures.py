@@ -14,7 +14,7 @@ from longproof.report.figures import Figure, Legend
 from longproof.report.load_plots import Across, Line, over_axis, shares
 from longproof.report.numbers import number, sample_size, short_ns, spread_text, value_text
 from longproof.report.plot_frame import Words
-from longproof.report.row_plots import Whisker, whiskers
+from longproof.report.row_plots import Reading, Whiskers, whiskers
 from longproof.report.theme import Role
 from longproof.report.timelines import window_figure
 
@@ -77,7 +77,7 @@ def _means(claim: Claim, metric: str, title: str) -> Iterator[Figure]:
     rows = [_whisker(stated[phase], *_PHASES[phase]) for phase in _PHASES if phase in stated]
     known = [row for row in rows if row is not None]
     if len(known) > 1:
-        words = Words(name=metric.replace("_", "-"), title=f"{title}, by phase", axis="seconds", unit="s")
+        words = Words(name=metric.replace("_", "-"), title=f"{title}, by phase", axis="mean time", unit="s")
         yield Figure(
             title=title,
             svg=whiskers(known, words),
@@ -85,19 +85,18 @@ def _means(claim: Claim, metric: str, title: str) -> Iterator[Figure]:
         )
 
 
-def _whisker(item: Statement, label: str, role: Role) -> Whisker | None:
+def _whisker(item: Statement, label: str, role: Role) -> Whiskers | None:
     if not isinstance(item.value, Measured) or item.value.value <= 0:
         return None
     spread = item.interval
     note = f"{value_text(item)} {spread_text(item)}, {sample_size(item.n)}" if item.n > 1 else value_text(item)
-    return Whisker(
-        label=label,
-        note=note,
+    reading = Reading(
         value=item.value.value,
         low=None if spread is None else spread.low,
         high=None if spread is None else spread.high,
         role=role,
     )
+    return Whiskers(label=label, note=note, readings=(reading,))
 
 
 def overload(view: EvidenceView) -> Iterator[Figure]:

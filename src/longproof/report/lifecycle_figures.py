@@ -14,7 +14,7 @@ from longproof.report.figures import Figure, Legend
 from longproof.report.load_plots import Across, Line, over_axis
 from longproof.report.numbers import interval, number, plural, sample_size, tokens
 from longproof.report.plot_frame import Words
-from longproof.report.row_plots import Split, Whisker, splits, whiskers
+from longproof.report.row_plots import Reading, Split, Whiskers, splits, whiskers
 from longproof.report.theme import Role
 from longproof.stats import mean
 
@@ -25,7 +25,7 @@ _STAGES = {
     "decode": ("during decode", Role.COLD),
 }
 _MOST_CANCELS = 24
-_WHAT = {"speed": "cold", "largest": "largest prompt", "again": "sent again"}
+_WHAT = {"speed": "cold", "largest": "largest", "again": "sent again"}
 _PHASES = {"after": "after the restart", "idle": "after standing idle"}
 _PD_PARTS = ("prefill side", "handover to the first token", "decode")
 
@@ -73,24 +73,23 @@ def restart(view: EvidenceView) -> Iterator[Figure]:
         compared = [item for item in compare(view, phase).figures if not isinstance(item.ratio, Unknown)]
         if not compared:
             continue
-        after = words.removeprefix("after ")
         yield Figure(
             title=f"Before and {words}",
             svg=whiskers(
-                [row for item in compared for row in _sides(item)],
-                Words(name=f"restart-{phase}", title=f"Times before and {words}", axis="seconds", unit="s"),
+                [_sides(item) for item in compared],
+                Words(name=f"restart-{phase}", title=f"Times before and {words}", axis="mean time", unit="s"),
             ),
-            caption="Means; the pale bar is the interval of each.",
+            caption=f"Means; the pale bar is the interval of each. n = {_sizes(compared)} on each side.",
             legend=(
                 Legend(glyph="○", role=Role.COLD.value, text="before"),
                 Legend(glyph="●", role=Role.WARM.value, text="after"),
             ),
         )
         yield Figure(
-            title=f"After / before, {after}",
+            title=f"{words.capitalize()}, over before",
             svg=whiskers(
                 [_ratio(item) for item in compared],
-                Words(name=f"restart-{phase}-ratio", title=f"Times {words} / before", axis="after / before", unit=""),
+                Words(name=f"restart-{phase}-ratio", title=f"Times {words} / before", axis="ratio", unit=""),
                 reference=1.0,
             ),
             caption="1 is no change. The intervals are wide enough to hold for all rows together; what excludes 1 by a "
@@ -98,35 +97,49 @@ def restart(view: EvidenceView) -> Iterator[Figure]:
         )
 
 
-def _sides(item: Compared) -> Iterator[Whisker]:
-    for name, samples, role in (("before", item.before, Role.COLD), ("after", item.after, Role.WARM)):
+def _sides(item: Compared) -> Whiskers:
+    readings: list[Reading] = []
+    for samples, role, filled in ((item.before, Role.COLD, False), (item.after, Role.WARM, True)):
         spread = mean.interval(samples)
-        centre = statistics.fmean(samples)
         known = spread if isinstance(spread, Interval) else None
-        note = f" {interval(known, 's', around=centre)}" if known is not None else ""
-        yield Whisker(
-            label=f"{_named(item)}, {name}" if name == "before" else f"   {name}",
-            note=f"{number(centre, 's')}{note}, {sample_size(len(samples))}",
-            value=centre,
-            low=None if known is None else known.low,
-            high=None if known is None else known.high,
-            role=role,
-            filled=name == "after",
+        readings.append(
+            Reading(
+                value=statistics.fmean(samples),
+                low=None if known is None else known.low,
+                high=None if known is None else known.high,
+                role=role,
+                filled=filled,
+            )
         )
+    before, after = (number(reading.value, "s") for reading in readings)
+    same_unit = before.split()[-1] == after.split()[-1]
+    return Whiskers(
+        label=_named(item),
+        note=f"{before.split()[0] if same_unit else before} → {after}",
+        readings=tuple(readings),
+    )
 
 
-def _ratio(item: Compared) -> Whisker:
+def _sizes(compared: Sequence[Compared]) -> str:
+    sizes = sorted({size for item in compared for size in (len(item.before), len(item.after))})
+    return f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
+
+
+def _ratio(item: Compared) -> Whiskers:
     assert not isinstance(item.ratio, Unknown)  # those were left out
     spread = item.ratio.interval
     known = spread if isinstance(spread, Interval) else None
     note = f" {interval(known, 'ratio', around=item.ratio.value)}" if known is not None else ""
-    return Whisker(
-        label=f"{_named(item)}{', moved' if item.moved else ''}",
-        note=f"{number(item.ratio.value, 'ratio')}{note}",
+    reading = Reading(
         value=item.ratio.value,
         low=None if known is None else known.low,
         high=None if known is None else known.high,
         role=Role.BAD if item.moved else Role.COLD,
+    )
+    return Whiskers(
+        label=_named(item),
+        note=f"{'moved: ' if item.moved else ''}{number(item.ratio.value, 'ratio')}{note}",
+        readings=(reading,),
     )
 
 

@@ -12,7 +12,14 @@ from longproof.report import busy_figures, lifecycle_figures, over_time_figures,
 from longproof.report.figures import Figure
 
 _MOST_SAID = 8
-_DRAWN = {"busy_short_ttft", "busy_short_tpot", "conversation_ttft"}
+_DRAWN = {
+    "busy_short_ttft",
+    "busy_short_tpot",
+    "conversation_ttft",
+    "overload_goodput",
+    "overload_served",
+    "overload_throughput",
+}
 """Metrics whose every statement is a mark in a figure."""
 
 

@@ -82,8 +82,9 @@ def over_axis(lines: Sequence[Line], words: Words, across: Across, *, level: flo
             axes.axvline(at, color=sentinel(Role.BAD), linewidth=1.4, dashes=(4, 3), zorder=1)
         if level is not None:
             axes.axhline(level, color=sentinel(Role.MUTED), linewidth=1.2, dashes=(4, 3), zorder=1)
+        barred = sum(bool(line.low) for line in lines) > 1
         for nth, line in enumerate(lines):
-            beside = _BESIDE * (nth - (len(lines) - 1) / 2) if across.names and len(lines) > 1 else 0.0
+            beside = _BESIDE * (nth - (len(lines) - 1) / 2) if across.names and barred else 0.0
             _draw(axes, line, beside)
         return finish(figure, words, f"{words.title}. {'. '.join(_told(line, words, across) for line in lines)}.")
 
@@ -128,6 +129,7 @@ def _draw(axes: Axes, line: Line, beside: float) -> None:
         linewidth=1.5,
         markersize=0 if line.step or line.dashed else 5,
         drawstyle="steps-post" if line.step else "default",
+        clip_on=False,
     )
 
 

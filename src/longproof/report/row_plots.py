@@ -24,21 +24,30 @@ _CELL = 36.0
 _SMALL = 11.8
 _ROOMY = 4
 """Columns up to which a cell has room for its unit."""
+_LINEAR_UP_TO = 4.0
+"""Between values that lie closer together a logarithmic scale has too few round numbers."""
 _WIDEST = 6.0
 """An interval that reaches further than so many times the largest value is cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whisker:
-    """A value with its interval (None: too few samples for one); `note` stands at the right."""
+class Reading:
+    """A value with its interval (None: too few samples for one)."""
 
-    label: str
-    note: str
     value: float
     low: float | None
     high: float | None
     role: Role
     filled: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whiskers:
+    """A row of readings, one below the other; `note` stands at the right and says them in words."""
+
+    label: str
+    note: str
+    readings: tuple[Reading, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,35 +66,52 @@ class HeatCell:
     n: int
 
 
-def whiskers(rows: Sequence[Whisker], words: Words, *, reference: float | None = None) -> str:
-    """Values with intervals, one row each, on one logarithmic scale. `reference`: an upright rule, such as 1 for
-    ratios."""
+def whiskers(rows: Sequence[Whiskers], words: Words, *, reference: float | None = None) -> str:
+    """Values with intervals, row by row, on one scale: linear where they lie close together, else logarithmic.
+    `reference`: an upright rule, such as 1 for ratios."""
     height = TOP - 14 + BOTTOM + _ROW * len(rows)
     with sheet(height) as figure:
         axes = place(figure, height, bottom=BOTTOM, tall=_ROW * len(rows), left=_SIDE, right=_SIDE)
         _row_axis(axes, len(rows))
-        axes.set_xscale("log")
-        low, high = _reach(rows, reference)
-        marks = ticks.logarithmic(low, high)
-        marks = marks[:: -(-len(marks) // 5)]
-        axes.minorticks_off()
-        axes.set_xticks(marks, [tick(mark, words.unit) for mark in marks])
-        axes.minorticks_off()
-        axes.set_xlim(low / 1.15, high * 1.15)
-        axes.set_xlabel(f"{words.axis} (log scale)")
-        if reference is not None:
-            axes.axvline(reference, color=sentinel(Role.MUTED), linewidth=1.2, dashes=(4, 3), zorder=1)
+        low, high = _reach([reading for row in rows for reading in row.readings], reference)
+        _scale(axes, low, high, words)
         for at, row in enumerate(rows):
             _row_words(figure, height, at, len(rows), row.label, row.note)
-            colour = sentinel(row.role)
-            if row.low is not None and row.high is not None:
-                ends = [max(row.low, low / 2), min(row.high, high * 2)]
-                axes.plot(ends, [at + 0.18] * 2, color=colour, linewidth=5, alpha=0.3, solid_capstyle="butt")
-            face = colour if row.filled else sentinel(Role.SURFACE)
-            axes.plot([row.value], [at + 0.18], "o", color=face, markeredgecolor=colour, markersize=7, zorder=4)
+            if reference is not None:  # beside the readings alone: across the words it would be in the way
+                ends = [at - 0.02, at + 0.44]
+                axes.plot([reference] * 2, ends, color=sentinel(Role.MUTED), linewidth=1.2, dashes=(3, 2), zorder=1)
+            for nth, reading in enumerate(row.readings):
+                _draw_reading(axes, at + 0.21 + 0.2 * (nth - (len(row.readings) - 1) / 2), reading, (low / 2, high * 2))
         told = "; ".join(f"{row.label}: {row.note}" for row in rows)
         silent = Words(name=words.name, title=words.title, axis="", unit=words.unit)
         return finish(figure, silent, f"{words.title}. {told}.", height=height)
+
+
+def _scale(axes: Axes, low: float, high: float, words: Words) -> None:
+    """The horizontal scale with its marks."""
+    wide = high / low > _LINEAR_UP_TO
+    if wide:
+        axes.set_xscale("log")
+        marks = ticks.logarithmic(low, high)
+        marks = marks[:: -(-len(marks) // 5)]
+        axes.set_xlim(low / 1.15, high * 1.15)
+    else:
+        margin = 0.04 * ((high - low) or high)
+        marks = ticks.between(low - margin, high + margin)
+        axes.set_xlim(low - margin, high + margin)
+    axes.minorticks_off()
+    axes.set_xticks(marks, [tick(mark, words.unit) for mark in marks])
+    axes.minorticks_off()
+    axes.set_xlabel(f"{words.axis} (log scale)" if wide else words.axis)
+
+
+def _draw_reading(axes: Axes, y: float, reading: Reading, cut: tuple[float, float]) -> None:
+    colour = sentinel(reading.role)
+    if reading.low is not None and reading.high is not None:
+        ends = [max(reading.low, cut[0]), min(reading.high, cut[1])]
+        axes.plot(ends, [y] * 2, color=colour, linewidth=5, alpha=0.3, solid_capstyle="butt")
+    face = colour if reading.filled else sentinel(Role.SURFACE)
+    axes.plot([reading.value], [y], "o", color=face, markeredgecolor=colour, markersize=6.5, zorder=4)
 
 
 def splits(rows: Sequence[Split], words: Words, names: Sequence[str]) -> str:
@@ -182,7 +208,7 @@ def _row_words(figure: Figure, height: float, at: int, count: int, label: str, r
     note(figure, height, x=WIDTH - _SIDE, y=y, text=right, side="right")
 
 
-def _reach(rows: Sequence[Whisker], reference: float | None) -> tuple[float, float]:
+def _reach(rows: Sequence[Reading], reference: float | None) -> tuple[float, float]:
     """From the lowest to the highest to be drawn; intervals that reach out of all proportion are cut."""
     values = [row.value for row in rows if row.value > 0] + ([reference] if reference else [])
     least, most = min(values), max(values)

@@ -102,7 +102,7 @@ def _strip(figure: Figure, height: float, at: int, strip: Strip, count: int) -> 
     axes = place(figure, height, bottom=bottom, tall=_STRIP)
     top = max([value for gauge in strip.gauges for value in gauge.values] + [0.0])
     top = top or (0.01 if strip.unit == "fraction" else 1.0)
-    axes.set_ylim(0, top * 1.25)
+    axes.set_ylim(0, top * 1.3)
     value_ticks(axes, (0.0, top), lambda value: tick(float(f"{value:.3g}"), strip.unit))
     note(figure, height, x=LEFT, y=bottom + _STRIP + 6, text=strip.title)
     for gauge in strip.gauges:
@@ -112,7 +112,8 @@ def _strip(figure: Figure, height: float, at: int, strip: Strip, count: int) -> 
                 gauge.at_s, gauge.values, step="post", color=sentinel(gauge.role), alpha=0.15, linewidth=0
             )
     if strip.marks_s:
-        axes.plot(strip.marks_s, [top * 1.2] * len(strip.marks_s), "v", color=sentinel(Role.BAD), markersize=6)
+        heights = [top * 1.14] * len(strip.marks_s)
+        axes.plot(strip.marks_s, heights, "v", color=sentinel(Role.BAD), markersize=6.5, zorder=5)
     return axes
 
 
