@@ -11,7 +11,7 @@ from longproof.claim.view import EvidenceView
 from longproof.domain.events import RequestTimeline
 from longproof.domain.measure import Measured
 from longproof.report.figures import Figure, Legend
-from longproof.report.load_plots import Across, Line, over_axis, shares
+from longproof.report.load_plots import DASH_GLYPHS, Across, Line, over_axis, shares
 from longproof.report.numbers import number, sample_size, short_ns, spread_text, value_text
 from longproof.report.plot_frame import Words
 from longproof.report.row_plots import Reading, Whiskers, whiskers
@@ -40,8 +40,8 @@ def busy(claim: Claim, view: EvidenceView) -> Iterator[Figure]:
             svg=shares(lines, words),
             caption=f"Every step is one completed request; further to the right is later. {drift}".strip(),
             legend=tuple(
-                Legend(glyph="━", role=line.role.value, text=f"{line.label} ({sample_size(len(line.at))})")
-                for line in lines
+                Legend(glyph=glyph, role=line.role.value, text=f"{line.label} ({sample_size(len(line.at))})")
+                for line, glyph in zip(lines, DASH_GLYPHS, strict=False)
             ),
         )
     if found.injections:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 from matplotlib.axes import Axes
 
@@ -15,6 +16,9 @@ from longproof.report.numbers import number, tick
 from longproof.report.plot_frame import Words, finish, frame, value_ticks
 from longproof.report.theme import Role, sentinel
 
+DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.5), (1.5, 1.2), (6, 1.5, 1.5, 1.5))
+"""Lines of one plot differ in these as they do in colour."""
+DASH_GLYPHS = ("━━", "╍╍", "┅┅", "━╍")
 _MOST_TOLD = 24
 _MOST_STEPS = 240
 _MOST_PLACES = 7
@@ -63,10 +67,12 @@ def shares(lines: Sequence[Line], words: Words) -> str:
         axes.set_xlabel("at most (log scale)")
         axes.set_ylim(0, 1.04)
         value_ticks(axes, (0.0, 0.5, 1.0), lambda share: tick(share, "fraction"))
-        for line in lines:
+        for line, dashes in zip(lines, cycle(DASHES), strict=False):
             kept = _evenly(len(line.at))
             at, heights = [line.at[i] for i in kept], [line.values[i] for i in kept]
-            axes.plot([at[0], *at], [0, *heights], color=sentinel(line.role), linewidth=1.8, drawstyle="steps-post")
+            (drawn,) = axes.plot([at[0], *at], [0, *heights], color=sentinel(line.role), linewidth=1.8)
+            drawn.set_drawstyle("steps-post")
+            drawn.set_dashes(dashes)
         told = ". ".join(
             f"{line.label}: median {number(_median(line), words.unit)}, n = {len(line.at)}" for line in lines
         )

@@ -42,7 +42,7 @@ def scale_for(value: float, unit: str) -> Scale:
         return Scale(divisor=0.01, decimals=min(1, _decimals(value * 100)), suffix=" %")
     if unit in ("ratio", "power", "tok/s"):
         return Scale(divisor=1, decimals=_decimals(value), suffix=" tok/s" if unit == "tok/s" else "")
-    singular = unit[:-1] if value == 1 and unit.endswith("s") else unit
+    singular = unit[:-1] if value == 1 and unit.endswith("s") and "/" not in unit else unit
     decimals = 0 if float(value).is_integer() else _decimals(value)
     return Scale(divisor=1, decimals=decimals, suffix=f" {singular}" if unit else "")
 

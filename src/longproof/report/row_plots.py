@@ -78,7 +78,7 @@ def whiskers(rows: Sequence[Whiskers], words: Words, *, reference: float | None 
         for at, row in enumerate(rows):
             _row_words(figure, height, at, len(rows), row.label, row.note)
             if reference is not None:  # beside the readings alone: across the words it would be in the way
-                ends = [at - 0.02, at + 0.44]
+                ends = [at + 0.03, at + 0.44]
                 axes.plot([reference] * 2, ends, color=sentinel(Role.MUTED), linewidth=1.2, dashes=(3, 2), zorder=1)
             for nth, reading in enumerate(row.readings):
                 _draw_reading(axes, at + 0.21 + 0.2 * (nth - (len(row.readings) - 1) / 2), reading, (low / 2, high * 2))

@@ -318,7 +318,7 @@ def _overload(rng: random.Random) -> Entries:
         entries += window("overload", key, cell, load, sent, span, samples(span, gauges))
     band: Cell = {"ttft_ns": 300 * MS, "tpot_ns": 30 * MS, "in_a_row": 3, "most_ns": 60 * S}
     entries.append(("overload/band", NoteBody(probe="overload", what="band", detail=band)))
-    after = [({"role": "load"}, asked(757 + i, 1.2 / (i + 1) + 0.1, prompt=1024)) for i in range(10)]
+    after: list[Sent] = [({"role": "load"}, asked(757 + i, 1.2 / (i + 1) + 0.1, prompt=1024)) for i in range(10)]
     cell = {"phase": "recovery", "number": 6}
     return entries + window("overload", "overload/recovery/0", cell, {**common, "concurrency": 1}, after, (756, 768))
 
