@@ -160,8 +160,8 @@ class _Running:
     async def run(self) -> None:
         ctx = self._ctx
         ctx.note(f"{self._prefix}begun", probe=self._probe, what="window_begun", **self._cell)
-        self._started_ns = ctx.clock.now_ns()
         with steady():
+            self._started_ns = ctx.clock.now_ns()
             await self._under_load()
         ended_ns = ctx.clock.now_ns()
         lags, checks = self._lags()
