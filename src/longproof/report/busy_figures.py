@@ -117,10 +117,14 @@ def overload(view: EvidenceView) -> Iterator[Figure]:
 
 def _across(steps: Sequence[StepSeen]) -> Across:
     rate = any("rate_per_s" in step.window.body.load for step in steps)
-    names = tuple(
-        f"{step.window.body.load.get('rate_per_s', step.window.body.load.get('concurrency', '?'))}" for step in steps
-    )
+    names = tuple(_size(step) for step in steps)
     return Across(label="arrivals a second" if rate else "requests at a time", names=names)
+
+
+def _size(step: StepSeen) -> str:
+    load = step.window.body.load
+    size = load.get("rate_per_s", load.get("concurrency"))
+    return f"{size:g}" if isinstance(size, (int, float)) else step.name
 
 
 def _goodput(seen: Overload, steps: Sequence[StepSeen]) -> Figure:

@@ -192,7 +192,7 @@ def _waiting(waited: Waited | None) -> list[tuple[str, str, str, bool]]:
         return []
     lines = (
         ("is-clamped", "◷", waited.met_a_queue, "met a queue"),
-        ("is-completed", "→", waited.no_queue, "while nobody waited"),
+        ("is-completed", "→", waited.no_queue, "met no queue"),
         ("is-stopped", "?", waited.not_known, "waiting unknown"),
     )
     return [(style, glyph, f"{count:,} × {text}", False) for style, glyph, count, text in lines if count]

@@ -24,6 +24,7 @@ _MOST_STEPS = 240
 _MOST_PLACES = 7
 _HIGHEST_BAR = 2.0
 _BESIDE = 0.06
+_FEW_MARKS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,10 +134,16 @@ def _draw(axes: Axes, line: Line, beside: float) -> None:
         linestyle=(0, (3, 3)) if line.dashed else "-",
         color=colour,
         linewidth=1.5,
-        markersize=0 if line.step or line.dashed else 5,
+        markersize=_marker_size(line),
         drawstyle="steps-post" if line.step else "default",
         clip_on=False,
     )
+
+
+def _marker_size(line: Line) -> float:
+    if line.step or line.dashed:
+        return 0
+    return 5 if len(line.at) <= _FEW_MARKS else 2.5
 
 
 def _told(line: Line, words: Words, across: Across) -> str:

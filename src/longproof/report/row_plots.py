@@ -71,7 +71,7 @@ def whiskers(rows: Sequence[Whiskers], words: Words, *, reference: float | None 
     `reference`: an upright rule, such as 1 for ratios."""
     height = TOP - 14 + BOTTOM + _ROW * len(rows)
     with sheet(height) as figure:
-        axes = place(figure, height, bottom=BOTTOM, tall=_ROW * len(rows), left=_SIDE, right=_SIDE)
+        axes = place(figure, height, bottom=BOTTOM, tall=_ROW * len(rows), left=_SIDE, right=_SIDE + 8)
         _row_axis(axes, len(rows))
         low, high = _reach([reading for row in rows for reading in row.readings], reference)
         _scale(axes, low, high, words)
