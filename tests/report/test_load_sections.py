@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from longproof.claim.derive import claim_of
 from longproof.claim.statements import Standing
 from longproof.claim.view import EvidenceView
-from longproof.evidence.records import SamplesBody
+from longproof.evidence.records import Record, RequestBody, SamplesBody
 from longproof.report import busy_figures, lifecycle_figures, load_figures, over_time_figures, sweep_figures, waiting
 from longproof.report.figures import Figure
 from longproof.report.html import render_html
@@ -225,3 +226,32 @@ def test_waiting_is_unknown_when_no_gauge_was_sampled() -> None:
     assert found.not_known > 500
     html = _html(bare())
     assert "waiting unknown" in html
+
+
+def _all_rejected(record: Record) -> Record | None:
+    """Everything was refused for load."""
+    if not isinstance(record.body, RequestBody):
+        return record
+    timeline = rejected(record.body.timeline.submitted_ns / 1e9)
+    return replace(record, body=replace(record.body, timeline=timeline, left_ns=None))
+
+
+def _without_gauges(record: Record) -> Record | None:
+    return None if isinstance(record.body, SamplesBody) else record
+
+
+def _without_usage(record: Record) -> Record | None:
+    if not isinstance(record.body, RequestBody):
+        return record
+    return replace(record, body=replace(record.body, timeline=replace(record.body.timeline, usage=None)))
+
+
+@pytest.mark.parametrize("poorer", [_all_rejected, _without_gauges, _without_usage])
+def test_report_is_whole_when_evidence_is_poor(poorer: Callable[[Record], Record | None]) -> None:
+    view = loaded()
+    kept = tuple(found for record in view.records if (found := poorer(record)) is not None)
+    html = _html(replace(view, records=kept))
+    assert [name for name in re.findall(r'<section id="([a-z]+)"', html) if name in SECTIONS] == SECTIONS
+    assert "nan" not in re.sub(r"[a-z]*nan[a-z]+|[a-z]+nan[a-z]*", "", html.lower())
+    ids = re.findall(r' id="([^"]+)"', html)
+    assert len(ids) == len(set(ids))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from longproof.claim.statements import Claim, Standing, Statement
 from longproof.claim.view import EvidenceView
+from longproof.evidence.records import RequestBody, WindowBody
 from longproof.report import busy_figures, lifecycle_figures, over_time_figures, sweep_figures
 from longproof.report.figures import Figure
 
@@ -52,7 +53,7 @@ _PARTS = (
 
 
 def parts(claim: Claim, view: EvidenceView) -> tuple[LoadPart, ...]:
-    """Every probe under load that the claim speaks of."""
+    """Every probe under load that sent something or that the claim speaks of."""
     drawn: dict[str, Callable[[], Iterable[Figure]]] = {
         "busy": lambda: busy_figures.busy(claim, view),
         "reclaim": lambda: lifecycle_figures.reclaim(view),
@@ -63,11 +64,12 @@ def parts(claim: Claim, view: EvidenceView) -> tuple[LoadPart, ...]:
         "sustained": lambda: over_time_figures.sustained(view),
         "overload": lambda: busy_figures.overload(view),
     }
+    asked = {record.body.probe for record in view.records if isinstance(record.body, (RequestBody, WindowBody))}
     found: list[LoadPart] = []
     for id_, title, lead in _PARTS:
         statements = tuple(item for item in claim.statements if item.id.split(".")[0] == id_)
         figures = tuple(drawn[id_]())
-        if statements or figures:
+        if statements or figures or id_ in asked:
             found.append(
                 LoadPart(
                     id=id_,
