@@ -1,6 +1,6 @@
 """How true a client's times are: its time to first token and its gaps, held against the server's own stamps.
 
-    python benchmarks/fidelity.py [--quick] [--turns N] [--streams 64,256]
+    python benchmarks/fidelity.py [--quick] [--turns N] [--streams 64,256] [--paces spread,steps]
 
 A server in a process of its own (`stamping_server.py`) streams chat completions and notes when it wrote each chunk. It
 is asked by, in turns:
@@ -344,12 +344,12 @@ def row(name: str, turns: list[Turn]) -> str:
     return f"  {name:<10}{sum(turn.requests for turn in turns):>6}  {rate:7.0f}  {columns}  {told}"
 
 
-def compare(server: Server, tools: dict[str, Tool], sizes: list[int], turns: int) -> bool:
+def compare(server: Server, tools: dict[str, Tool], sizes: list[int], modes: list[str], turns: int) -> bool:
     """Prints the tables. Whether longproof kept its limits in each."""
     kept = True
     names = "  ".join(f"{name + ' p50':>7} {'p99':>7}" for name in COLUMNS)
     for streams in sizes:
-        for mode in ("spread", "steps"):
+        for mode in modes:
             found: dict[str, list[Turn]] = {name: [] for name in tools}
             for turn in range(turns):
                 for name, tool in tools.items():
@@ -379,6 +379,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="longproof and the floor alone")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--streams", default="64,256")
+    parser.add_argument("--paces", default="spread,steps")
     parser.add_argument("--client", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
@@ -395,7 +396,8 @@ def main() -> int:
     server = Server()
     try:
         sizes = [int(size) for size in options.streams.split(",")]
-        kept = compare(server, {name: TOOLS[name] for name in chosen}, sizes, options.turns)
+        modes = options.paces.split(",")
+        kept = compare(server, {name: TOOLS[name] for name in chosen}, sizes, modes, options.turns)
     finally:
         server.close()
     return 0 if kept else 1

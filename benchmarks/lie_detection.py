@@ -8,8 +8,8 @@ met by every probe, and any finding about it is a false accusation. Prints a lin
 wrongly, and as the last line `worst detection X % false accusations Y %`. Exit 0 when every lie is found on 19 of 20
 seeds and the honest engine is accused on at most 1 of 20.
 
-Client and engine share a process. While one runs, a thread watches whether the machine lets it: where it was kept from
-running for too long the times are the machine's, not the engine's, and the run is made again, up to four times in all.
+Where the windows of a run say that the client came back late for more than 15 % of the time, the times are those of
+a machine that was busy elsewhere, and readers conclude nothing from them: such a run is made again, up to three times.
 """
 
 from __future__ import annotations
@@ -19,29 +19,28 @@ import asyncio
 import os
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from lying.cases import CASES, Case
-from lying.prober import claim_about
+from lying.cases import CASES
+from lying.prober import ask_all
+from lying.served import served
 
-from longproof.testing.lying_engine import lying_engine
-from longproof.testing.pd_pair import PdPair
+from longproof.claim.derive import claim_of, load_view
+from longproof.claim.load_spans import late_share
+from longproof.evidence.records import WindowBody
 
 _LEAST_DETECTED = 0.95
 _MOST_ACCUSED = 0.05
-_TRIES = 4
-_LATE_S = 0.03
-_MOST_LATE = 0.01
+_TRIES = 3
+_MOST_LATE = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,35 +65,6 @@ class Result:
         return bool(self.error or self.findings)
 
 
-class _Watch:
-    """How often a thread that wanted 5 ms of sleep came back more than 30 ms late."""
-
-    def __init__(self) -> None:
-        self._looks = 0
-        self._late = 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> _Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    @property
-    def late_share(self) -> float:
-        return self._late / max(self._looks, 1)
-
-    def _run(self) -> None:
-        while not self._over.is_set():
-            due = time.monotonic() + 0.005
-            self._over.wait(0.005)
-            self._looks += 1
-            self._late += time.monotonic() - due > _LATE_S
-
-
 def run_case(case: str, seed: int) -> Result:
     """One case in this process, again where the machine was busy elsewhere."""
     result = _run_once(case, seed, 1)
@@ -106,16 +76,14 @@ def run_case(case: str, seed: int) -> Result:
 def _run_once(case: str, seed: int, tries: int) -> Result:
     started = time.monotonic()
     found: tuple[str, ...] = ()
+    late_share = 0.0
     error = ""
-    with _Watch() as watch:
-        try:
-            found = asyncio.run(_findings(case, seed))
-        except Exception as problem:  # one run that breaks must not end the others; it counts as missed
-            error = _told(problem)
+    try:
+        found, late_share = asyncio.run(_findings(case, seed))
+    except Exception as problem:  # one run that breaks must not end the others; it counts as missed
+        error = _told(problem)
     took = time.monotonic() - started
-    return Result(
-        case=case, seed=seed, findings=found, seconds=took, late_share=watch.late_share, tries=tries, error=error
-    )
+    return Result(case=case, seed=seed, findings=found, seconds=took, late_share=late_share, tries=tries, error=error)
 
 
 def _told(problem: BaseException) -> str:
@@ -125,24 +93,17 @@ def _told(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {problem}"
 
 
-async def _findings(case: str, seed: int) -> tuple[str, ...]:
+async def _findings(case: str, seed: int) -> tuple[tuple[str, ...], float]:
+    """The findings' ids, and how late the client was in its worst window."""
     asked = CASES[case]
-    with tempfile.TemporaryDirectory() as place:
-        async with _running(asked, seed) as (urls, restart):
-            claim = await claim_about(urls, Path(place) / "evidence", asked.asks, seed=seed, restart_command=restart)
-    return tuple(sorted({finding.id for finding in claim.findings}))
-
-
-@asynccontextmanager
-async def _running(case: Case, seed: int) -> AsyncIterator[tuple[tuple[str, ...], str | None]]:
-    """The engine or the pair: its URLs, and the command that restarts it."""
-    if case.decode is not None:
-        async with PdPair(case.engine.but(seed=seed), case.decode.but(seed=seed + 1)) as urls:
-            yield urls, None
-        return
-    engine = lying_engine(case.engine.but(seed=seed))
-    async with engine as url:
-        yield (url,), f"{sys.executable} -m longproof.testing.restart {engine.control_url}"
+    decode = None if asked.decode is None else asked.decode.but(seed=seed + 1)
+    with tempfile.TemporaryDirectory() as place, served(asked.engine.but(seed=seed), decode) as at:
+        directory = Path(place) / "evidence"
+        await ask_all(at.urls, directory, asked.asks, seed=seed, restart_command=at.restart_command)
+        view = load_view(directory)
+    windows = [record.body for record in view.records if isinstance(record.body, WindowBody)]
+    ids = {finding.id for finding in claim_of(view).findings}
+    return tuple(sorted(ids)), max(map(late_share, windows), default=0.0)
 
 
 def main(arguments: list[str]) -> int:

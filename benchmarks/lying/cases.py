@@ -41,7 +41,7 @@ HONEST = Behaviour(
 FULL = HONEST.but(slots=4)
 """The same, full with four requests."""
 READER = HONEST.but(prefill_tokens_per_s=8_000.0, step_tokens=512)
-"""The same, and a long prompt takes most of a second: what it does to others can be told from what a busy machine does."""
+"""The same, and a long prompt takes most of a second: longer than a busy machine keeps anybody waiting."""
 
 
 async def ask_busy(ctx: ProbeContext) -> None:

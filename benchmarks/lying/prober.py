@@ -1,4 +1,4 @@
-"""One or several probes against one engine: a journal in a folder, and the claim that follows from it."""
+"""One or several probes against one engine: a journal in a folder, which the claim then follows from."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from longproof.asking.context import ProbeContext
 from longproof.asking.prompts import PromptBuilder
 from longproof.asking.recovery import EngineGone
 from longproof.asking.restarter import restarter_for
-from longproof.claim.derive import claim_of, load_view
-from longproof.claim.statements import Claim
 from longproof.clock import SystemClock
 from longproof.domain.request import Route
 from longproof.engines.pd import PdEngine
@@ -35,18 +33,16 @@ class Unwatched:
     def window_ended(self, key: str, body: WindowBody) -> None: ...
 
 
-async def claim_about(
+async def ask_all(
     urls: tuple[str, ...], directory: Path, asks: tuple[Ask, ...], *, seed: int, restart_command: str | None = None
-) -> Claim:
-    """Runs probes one after the other and derives the claim from what they left on disk. Two URLs: a prefill and a
-    decode side."""
+) -> None:
+    """Runs probes one after the other; what they saw is on disk then. Two URLs: a prefill and a decode side."""
     async with _context(urls, directory, seed, restart_command) as ctx:
         for ask in asks:
             try:
                 await ask(ctx)
             except EngineGone:
                 break
-    return claim_of(load_view(directory))
 
 
 @asynccontextmanager

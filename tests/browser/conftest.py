@@ -13,6 +13,7 @@ import pytest
 from longproof.claim.derive import claim_of
 from longproof.report.html import render_html
 from longproof.testing.scenarios import SCENARIOS
+from longproof.testing.scenarios_load import LOAD_SCENARIOS
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -28,6 +29,31 @@ _FLAGS = (
     "--disable-sync",
     "--disable-dev-shm-usage",
 )
+
+_LOW_CONTRAST = """
+const luminance = ([r, g, b]) => { const f = c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
+const colour = text => (text.match(/[\\d.]+/g) || []).map(Number);
+const behind = el => { for (; el; el = el.parentElement) { const c = colour(getComputedStyle(el).backgroundColor);
+  if (c.length === 3 || c[3] === 1) return c; } return [255, 255, 255]; };
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), low = [];
+while (walker.nextNode()) {
+  const el = walker.currentNode.parentElement, words = walker.currentNode.data.trim();
+  if (!words || !el.checkVisibility() || el.closest('title, desc, script, style')) continue;
+  const style = getComputedStyle(el), front = colour(el.closest('svg') ? style.fill : style.color);
+  const [a, b] = [luminance(front), luminance(behind(el))].sort((x, y) => y - x);
+  if ((a + 0.05) / (b + 0.05) < 4.5) low.push([words.slice(0, 40), style.color]);
+}
+return low;
+"""
+_TEXT_IN_PLOTS = """
+return [...document.querySelectorAll('svg.plot')].map(svg => {
+  const card = svg.closest('figure').getBoundingClientRect();
+  return [...svg.querySelectorAll('text')].map(text => { const box = text.getBoundingClientRect();
+    return {words: text.textContent.trim(), left: box.left, right: box.right, top: box.top, bottom: box.bottom,
+      inside: box.left >= card.left && box.right <= card.right && box.top >= card.top && box.bottom <= card.bottom,
+      size: parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a}; }); });
+"""
 
 
 class Browser:
@@ -67,6 +93,25 @@ class Browser:
         """What the console said since the page was opened: errors, policy violations, failed loads."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
+    def low_contrast(self) -> Any:
+        """[words, colour] of every visible text whose contrast is below 4.5 : 1."""
+        return self.run(_LOW_CONTRAST)
+
+    def plot_texts(self) -> Any:
+        """Per plot: its texts with their boxes, whether inside their card, and their size in CSS pixels."""
+        return self.run(_TEXT_IN_PLOTS)
+
+    @staticmethod
+    def assert_readable(texts: list[dict[str, Any]]) -> None:
+        """Texts of one plot are inside, large enough and apart."""
+        assert all(text["inside"] for text in texts), [text["words"] for text in texts if not text["inside"]]
+        assert min(text["size"] for text in texts) >= 10.5
+        for i, one in enumerate(texts):
+            for other in texts[i + 1 :]:
+                apart = one["right"] <= other["left"] + 0.5 or other["right"] <= one["left"] + 0.5
+                above = one["bottom"] <= other["top"] + 3 or other["bottom"] <= one["top"] + 3  # boxes hold line gaps
+                assert apart or above, (one["words"], other["words"])
+
     def cdp(self, method: str, **parameters: object) -> Any:
         """A DevTools command."""
         return self.driver.execute_cdp_cmd(method, parameters)
@@ -92,6 +137,18 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield Browser(chrome)
     finally:
         chrome.quit()
+
+
+@pytest.fixture(scope="session")
+def load_pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The report of every scenario of load, as files."""
+    directory = tmp_path_factory.mktemp("load_pages")
+    written: dict[str, Path] = {}
+    for name, make in LOAD_SCENARIOS.items():
+        view = make()
+        written[name] = directory / f"{name}.html"
+        written[name].write_text(render_html(claim_of(view), view), encoding="utf-8")
+    return written
 
 
 @pytest.fixture(scope="session")

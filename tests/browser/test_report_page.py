@@ -12,31 +12,6 @@ from longproof.testing.scenarios import SCENARIOS
 pytestmark = pytest.mark.browser
 scenario = pytest.mark.parametrize("name", sorted(SCENARIOS))
 
-_LOW_CONTRAST = """
-const luminance = ([r, g, b]) => { const f = c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
-  return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
-const colour = text => (text.match(/[\\d.]+/g) || []).map(Number);
-const behind = el => { for (; el; el = el.parentElement) { const c = colour(getComputedStyle(el).backgroundColor);
-  if (c.length === 3 || c[3] === 1) return c; } return [255, 255, 255]; };
-const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), low = [];
-while (walker.nextNode()) {
-  const el = walker.currentNode.parentElement, words = walker.currentNode.data.trim();
-  if (!words || !el.checkVisibility() || el.closest('title, desc, script, style')) continue;
-  const style = getComputedStyle(el), front = colour(el.closest('svg') ? style.fill : style.color);
-  const [a, b] = [luminance(front), luminance(behind(el))].sort((x, y) => y - x);
-  if ((a + 0.05) / (b + 0.05) < 4.5) low.push([words.slice(0, 40), style.color]);
-}
-return low;
-"""
-_TEXT_IN_PLOTS = """
-return [...document.querySelectorAll('svg.plot')].map(svg => {
-  const card = svg.closest('figure').getBoundingClientRect();
-  return [...svg.querySelectorAll('text')].map(text => { const box = text.getBoundingClientRect();
-    return {words: text.textContent.trim(), left: box.left, right: box.right, top: box.top, bottom: box.bottom,
-      inside: box.left >= card.left && box.right <= card.right && box.top >= card.top && box.bottom <= card.bottom,
-      size: parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a}; }); });
-"""
-
 
 @scenario
 def test_page_asks_for_nothing_when_opened_offline(browser: Any, pages: dict[str, Path], name: str) -> None:
@@ -62,7 +37,7 @@ def test_page_does_not_scroll_sideways_when_narrow(browser: Any, pages: dict[str
 def test_every_text_has_contrast_when_shown(browser: Any, pages: dict[str, Path], name: str, dark: bool) -> None:
     browser.open(pages[name], dark=dark)
     browser.run("document.querySelectorAll('details').forEach(item => { item.open = true; })")
-    assert browser.run(_LOW_CONTRAST) == []
+    assert browser.low_contrast() == []
 
 
 def test_theme_follows_the_system_and_the_button_when_asked(browser: Any, pages: dict[str, Path]) -> None:
@@ -130,16 +105,10 @@ def test_plot_text_is_large_whole_and_apart_when_shown(
     browser: Any, pages: dict[str, Path], name: str, width: int
 ) -> None:
     browser.open(pages[name], width=width)
-    plots = browser.run(_TEXT_IN_PLOTS)
+    plots = browser.plot_texts()
     assert plots
     for texts in plots:
-        assert all(text["inside"] for text in texts), [text["words"] for text in texts if not text["inside"]]
-        assert min(text["size"] for text in texts) >= 10.5
-        for i, one in enumerate(texts):
-            for other in texts[i + 1 :]:
-                apart = one["right"] <= other["left"] + 0.5 or other["right"] <= one["left"] + 0.5
-                above = one["bottom"] <= other["top"] + 3 or other["bottom"] <= one["top"] + 3  # boxes hold line gaps
-                assert apart or above, (one["words"], other["words"])
+        browser.assert_readable(texts)
 
 
 def test_hostile_words_do_nothing_when_the_page_is_opened(browser: Any, pages: dict[str, Path]) -> None:

@@ -285,17 +285,31 @@ def test_memory_that_goes_on_growing_is_a_caution_when_the_process_shows_it(
         for number, mib in enumerate(grown_mib)
         for entry in cycle(number, usage, busy=busy, rss=(500 + mib) * 2**20)
     ]
+    entries += [memory("idle/before", 400), memory("idle/after", 400)]
     assert list(findings(view(idle(), entries))) == ids
+
+
+def memory(key: str, mib: float) -> Entry:
+    note = NoteBody(probe="reclaim", what="memory", detail={"memory_bytes": round(mib * 2**20)})
+    return (f"reclaim/{key}/memory", note)
+
+
+def test_memory_that_grows_with_every_request_is_no_leak_of_cancels_when_it_is_a_cache() -> None:
+    """Three requests that nobody cancelled took 21 MiB, 7 each; cancelled ones take 8."""
+    usage, busy = held(200)
+    entries: list[Entry] = [memory("idle/before", 400), memory("idle/after", 421)]
+    for number in range(8):
+        entries += [*cycle(number, usage, busy=busy), memory(f"prefill/disconnect/{number}", 500 + 8 * number)]
+    assert findings(view(idle(), entries)) == {}
 
 
 def test_memory_of_our_own_process_counts_when_we_own_it() -> None:
     """The engine's metrics speak of another process, which does not grow."""
     usage, busy = held(200)
-    entries: list[Entry] = []
+    entries: list[Entry] = [memory("idle/before", 400), memory("idle/after", 400)]
     for number in range(8):
         entries += cycle(number, usage, busy=busy, rss=2.0**20)
-        note = NoteBody(probe="reclaim", what="memory", detail={"memory_bytes": (500 + 8 * number) << 20})
-        entries.append((f"reclaim/prefill/disconnect/{number}/memory", note))
+        entries.append(memory(f"prefill/disconnect/{number}", 500 + 8 * number))
     assert list(findings(view(idle(), entries))) == ["reclaim.memory_leaked"]
 
 

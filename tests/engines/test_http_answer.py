@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import socket
 import threading
@@ -226,6 +227,27 @@ async def test_request_is_whole_and_says_who_asks() -> None:
         "content-length": str(timeline.body_bytes),
     }
     assert len(body) == timeline.body_bytes
+
+
+async def test_nothing_of_an_exchange_is_left_to_the_garbage_collector() -> None:
+    async with raw_server(answers(HEAD + b"transfer-encoding: chunked\r\n\r\n" + chunked(STREAM))) as port:
+        engine = OpenAIEngine(Link(f"http://127.0.0.1:{port}"), model="m")
+        await engine.send(SHORT)
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            for _ in range(5):
+                await engine.send(SHORT, leave=asyncio.Event())
+            await asyncio.sleep(0.05)
+            gc.collect()
+            left = {type(item).__qualname__ for item in gc.garbage if type(item).__module__.startswith("longproof")}
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+        await engine.aclose()
+    assert left == set()
 
 
 async def test_stamps_are_of_the_read_and_not_of_when_somebody_got_round_to_it() -> None:

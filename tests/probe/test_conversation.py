@@ -42,7 +42,7 @@ async def test_later_turns_are_cheap_and_nothing_is_found_when_the_engine_caches
         await conversation.run(ctx, PLAN)
         found = said(ctx)
     assert findings(found) == []
-    assert of(found, "conversation.conversation_ttft_ratio.c1.turn3") < 0.6
+    assert of(found, "conversation.conversation_cached_fraction.c1.turn3") > 0.8
     assert of(found, "conversation.conversation_cached_fraction.c2.turn3") > 0.8
 
 
@@ -74,8 +74,11 @@ def _fields(plan: ConversationPlan) -> dict[str, int | tuple[int, ...]]:
 
 
 async def test_every_turn_is_cold_when_the_engine_keeps_nothing(tmp_path: Path) -> None:
-    async with (server := lying_engine(ENGINE.but(cache_entries=0))), probing(server.url, tmp_path) as ctx:
-        await conversation.run(ctx, PLAN)
+    """A quarter of a second for the first turn and more for the later ones: what a busy machine adds is less."""
+    engine = ENGINE.but(cache_entries=0, prefill_tokens_per_s=4_000.0)
+    plan = ConversationPlan(first_tokens=1024, delta_tokens=128, turns=3, concurrencies=(1,), repeats=5)
+    async with (server := lying_engine(engine)), probing(server.url, tmp_path) as ctx:
+        await conversation.run(ctx, plan)
         assert findings(said(ctx)) == ["conversation.every_turn_cold"]
 
 

@@ -9,7 +9,7 @@ from probing import Allowance, findings, probing
 
 from longproof.asking.context import BudgetSpent, ProbeContext
 from longproof.claim.findings import sweep as reader
-from longproof.claim.statements import Finding, NotShown, Statement
+from longproof.claim.statements import Finding, NotShown, Standing, Statement
 from longproof.domain.measure import Measured
 from longproof.evidence.records import NoteBody, RequestBody, WindowBody
 from longproof.probe import sweep
@@ -46,8 +46,9 @@ async def test_an_honest_engine_gives_every_cell_and_no_finding_when_swept(diale
     assert len({body.prompt_sha256 for body in sent}) == len(sent)
     assert findings(found) == []
     assert of(found, "sweep.sweep_cached_fraction.1200.c4.hit") > 0.8
-    assert of(found, "sweep.sweep_ttft.1200.c1.hit") < 0.7 * of(found, "sweep.sweep_ttft.1200.c1.cold")
-    assert of(found, "sweep.sweep_output_rate.600.c4.cold") > of(found, "sweep.sweep_output_rate.600.c1.cold")
+    told = {item.id for item in found if isinstance(item, Statement) and item.standing is Standing.SHOWN}
+    for cell in ("600.c1.cold", "600.c4.hit", "1200.c4.cold"):
+        assert told >= {f"sweep.{metric}.{cell}" for metric in ("sweep_ttft", "sweep_tpot", "sweep_output_rate")}
 
 
 async def test_a_cell_is_left_out_and_said_when_the_pool_does_not_hold_it(tmp_path: Path) -> None:

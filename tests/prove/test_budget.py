@@ -32,7 +32,7 @@ def test_tokens_are_counted_as_sent_and_produced() -> None:
         budget.check(485)
 
 
-def test_time_is_predicted_at_the_slowest_rate_seen() -> None:
+def test_time_is_predicted_at_the_usual_rate_when_answers_have_been_seen() -> None:
     budget = RunBudget(protocol(ns=10 * S))
     budget.finished(answered(prompt_tokens=100, ttft_ns=3 * S, itl_ns=0))  # the first teaches nothing
     budget.finished(answered(prompt_tokens=1000, ttft_ns=S, itl_ns=0))  # 1 ms per token
@@ -40,6 +40,13 @@ def test_time_is_predicted_at_the_slowest_rate_seen() -> None:
     budget.check(5000)  # about 4 s spent + 5 s
     with pytest.raises(BudgetSpent):
         budget.check(7000)
+
+
+def test_one_answer_that_was_held_up_changes_no_prediction_when_there_are_others() -> None:
+    budget = RunBudget(protocol())
+    for ttft_ns in (S, S, 60 * S, S):  # the first teaches nothing; of 1, 60 and 1 ms per token the median is 1
+        budget.finished(answered(prompt_tokens=1000, ttft_ns=ttft_ns, itl_ns=0))
+    assert budget.predict_ns(2000, 0) == pytest.approx(2 * S)
 
 
 def test_a_refusal_costs_time_but_no_tokens_and_teaches_no_rate() -> None:

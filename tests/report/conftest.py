@@ -10,14 +10,19 @@ import pytest
 from longproof.claim.view import EvidenceView
 from longproof.evidence.store import Journal
 from longproof.testing.scenarios import SCENARIOS
+from longproof.testing.scenarios_load import bare
 
 WriteRun = Callable[[EvidenceView, Path], Path]
 
 
-@pytest.fixture(params=sorted(SCENARIOS))
+_EVERY = {**SCENARIOS, "bare load": bare}
+"""The one run under load that is drawn quickly; the others have tests of their own."""
+
+
+@pytest.fixture(params=sorted(_EVERY))
 def view(request: pytest.FixtureRequest) -> EvidenceView:
     """Every scenario in turn."""
-    return SCENARIOS[request.param]()
+    return _EVERY[request.param]()
 
 
 @pytest.fixture

@@ -81,6 +81,9 @@ def test_percent_has_two_digits_when_small(part: float, written: str) -> None:
         (400, "tok/s", "400"),
         (0, "s", "0"),
         (5e-5, "s", "50 µs"),
+        (0.5, "fraction", "50 %"),
+        (0.015, "fraction", "1.5 %"),
+        (2, "GiB", "2 GiB"),
     ],
 )
 def test_tick_has_no_trailing_zeros_when_round(value: float, unit: str, written: str) -> None:
@@ -123,3 +126,8 @@ def _statement(metric: str, value: Measured[float] | Unknown, *, n: int) -> Stat
     return Statement(
         id=f"test.{metric}", metric=metric, text="", standing=Standing.SHOWN, unit="s", value=value, n=n, at_tokens=1
     )
+
+
+def test_rate_keeps_its_second_when_it_is_one() -> None:
+    assert number(1, "req/s") == "1 req/s"
+    assert number(1, "tokens") == "1 token"

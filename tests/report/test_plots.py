@@ -8,10 +8,13 @@ from xml.etree import ElementTree
 import pytest
 
 from longproof.domain.outcome import Outcome
-from longproof.report import plots
+from longproof.report import load_plots, plots, row_plots, timeline_plot
+from longproof.report.load_plots import Across, Line
 from longproof.report.plot_frame import Words
 from longproof.report.plots import Point, Series, Trial
+from longproof.report.row_plots import HeatCell, Reading, Split, Whiskers
 from longproof.report.theme import Role, sentinel
+from longproof.report.timeline_plot import Gauge, RequestBar, Strip
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _WORDS = Words(name="p", title="Time <by> length", axis="time", unit="s")
@@ -19,6 +22,31 @@ _THREE = (
     Point(tokens=512, samples=(1.0, 1.1), mean=1.05, low=0.9, high=1.2),
     Point(tokens=1024, samples=(2.0, 2.2), mean=2.1, low=1.9, high=2.3),
     Point(tokens=2048, samples=(4.5,), mean=4.5),
+)
+_LINES = (
+    Line(label="first", role=Role.COLD, at=(0.0, 1.0), values=(0.5, 1.0), low=(0.2, None), high=(0.7, None)),
+    Line(label="second", role=Role.WARM, at=(0.0, 1.0), values=(0.0, 0.3), step=True),
+)
+_ROWS = (
+    Whiskers(
+        label="a < b",
+        note="1 → 2",
+        readings=(
+            Reading(value=1.0, low=-5.0, high=90.0, role=Role.COLD, filled=False),
+            Reading(value=2.0, low=None, high=None, role=Role.WARM),
+        ),
+    ),
+)
+_CELL = HeatCell(value=0.25, n=3)
+_BARS = (
+    RequestBar(sent_s=0.0, first_s=None, end_s=0.0, long=False, ended="rejected"),
+    RequestBar(sent_s=0.1, first_s=1.0, end_s=1.5, long=True, ended="cancelled"),
+)
+_STRIP = Strip(
+    title="KV <pool>",
+    unit="fraction",
+    gauges=(Gauge(name="used", role=Role.WARM, at_s=(0.0, 1.0), values=(0.0, 0.0)),),
+    marks_s=(0.5,),
 )
 
 
@@ -36,6 +64,14 @@ def _drawings() -> dict[str, str]:
         "search": plots.search_path(trials, boundary_tokens=8192, words=_WORDS),
         "lost search": plots.search_path(trials, boundary_tokens=None, words=_WORDS),
         "counts": plots.count_differences([(128, 128), (4096, 2048)], _WORDS),
+        "over axis": load_plots.over_axis(_LINES, _WORDS, Across(label="turn", names=("1", "2")), level=2.0),
+        "over time": load_plots.over_axis(_LINES, _WORDS, Across(label="seconds", rules=(0.5,))),
+        "shares": load_plots.shares(_LINES[:1], _WORDS),
+        "whiskers": row_plots.whiskers(_ROWS, _WORDS, reference=1.0),
+        "splits": row_plots.splits([Split(label="a < b", parts=((Role.COLD, 1.0), (Role.WARM, 0.0)))], _WORDS, "xy"),
+        "heat": row_plots.heat([512, 1024], [1], [[_CELL], [HeatCell(value=None, n=0)]], _WORDS),
+        "timeline": timeline_plot.timeline(_BARS, [_STRIP], _WORDS),
+        "bare timeline": timeline_plot.timeline(_BARS[:1], [], _WORDS),
     }
 
 
@@ -101,3 +137,23 @@ def test_outcomes_differ_in_shape_when_drawn() -> None:
     )
     marks = re.findall(r'<use href="#(p-[^"]+)"[^>]*stroke-width: 1.5', svg)
     assert len(marks) == len(set(marks)) == 4
+
+
+def test_interval_is_cut_when_it_reaches_out_of_all_proportion() -> None:
+    """Up to 90 around values of 1 and 2: the scale ends at six times the larger one."""
+    svg = row_plots.whiskers(_ROWS, _WORDS)
+    assert "10 s" in svg  # 12 is the end, so 10 is the last mark
+    assert "100 s" not in svg
+
+
+def test_cells_share_a_unit_when_there_are_many_columns() -> None:
+    cells = [[HeatCell(value=0.05 * 2**i, n=2) for i in range(6)]]
+    svg = row_plots.heat([512], [1, 2, 4, 8, 16, 32], cells, _WORDS)
+    assert "cells in ms" in svg  # the median is 0.2 to 0.4 s
+    assert ">1,600<" in svg  # 0.05 × 32 s
+
+
+def test_marks_stay_few_when_places_are_many() -> None:
+    line = Line(label="x", role=Role.COLD, at=tuple(map(float, range(30))), values=(1.0,) * 30)
+    svg = load_plots.over_axis([line], _WORDS, Across(label="step", names=tuple(f"n{i}" for i in range(30))))
+    assert re.findall(r">(n\d+)<", svg) == ["n0", "n5", "n10", "n15", "n20", "n25"]

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from longproof.report.text import (
 )
 from longproof.testing.builders import build_deployment
 from longproof.testing.scenarios import HOSTILE, full, lying, million, refused
+from longproof.testing.scenarios_load import LOAD_SCENARIOS
 
 
 class _Terminal(io.StringIO):
@@ -183,3 +185,23 @@ def test_differences_name_field_and_both_values_when_rendered() -> None:
 def test_card_needs_no_plots_when_imported() -> None:
     script = "import sys, longproof.report.text; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("make", LOAD_SCENARIOS.values(), ids=list(LOAD_SCENARIOS))
+def test_card_has_a_block_of_load_when_there_was_load(make: Callable[[], EvidenceView]) -> None:
+    card = _card(make())
+    assert "Under load\n" in card
+    assert max(cell_len(line) for line in card.splitlines()) <= 80
+
+
+def test_card_names_the_heaviest_answers_when_there_was_load() -> None:
+    card = _card(LOAD_SCENARIOS["loaded"]())
+    block = card.split("Under load\n")[1].split("\n\n")[0]
+    assert re.search(r"^busy +long, first token / alone, 12,000 +1\.\d\d \[", block, re.MULTILINE)
+    assert re.search(r"^overload +most goodput, 8 at a time +\d", block, re.MULTILINE)
+    assert "8 × 12,000" in block  # the longest prompt, and the most of them at once
+    assert len(block.splitlines()) <= 24
+
+
+def test_card_has_no_block_of_load_when_the_server_was_idle() -> None:
+    assert "Under load" not in _card(full())

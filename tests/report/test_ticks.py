@@ -77,3 +77,14 @@ def test_distances_are_at_most_four_a_side_when_far(low: int, high: int) -> None
 def test_distances_leave_out_the_smallest_when_the_search_went_far() -> None:
     # powers 1 … 100,000 are six: every second one, counted from the outside in
     assert ticks.distances(-999_999, 0) == [-100_000, -1_000, -10, 0, 1]
+
+
+def test_marks_lie_within_when_the_axis_does_not_begin_at_zero() -> None:
+    assert ticks.between(4.4, 6.3) == [4.5, 5.0, 5.5, 6.0]  # 1.9 / 5 = 0.38, the next round step is 0.5
+    assert ticks.between(-0.3, 0.3) == [-0.2, 0.0, 0.2]  # 0.6 / 5 = 0.12, the next round step is 0.2
+    assert ticks.between(3.0, 3.0) == [3.0]
+
+
+@given(st.floats(min_value=-1e6, max_value=1e6), positive)
+def test_marks_are_few_when_any_span_is_given(low: float, span: float) -> None:
+    assert len(ticks.between(low, low + span)) <= 7

@@ -20,6 +20,7 @@ from typing import Literal
 from longproof.asking.context import Cell, ProbeContext, prompt_sha256
 from longproof.asking.loop_watch import LoopWatch
 from longproof.asking.recorder import Recorder
+from longproof.asking.steady import steady
 from longproof.clock import NS_PER_S
 from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.domain.outcome import Outcome, classify
@@ -157,9 +158,30 @@ class _Running:
         self._watch = LoopWatch(ctx.clock)
 
     async def run(self) -> None:
-        ctx, load = self._ctx, self._load
+        ctx = self._ctx
         ctx.note(f"{self._prefix}begun", probe=self._probe, what="window_begun", **self._cell)
-        self._started_ns = ctx.clock.now_ns()
+        with steady():
+            self._started_ns = ctx.clock.now_ns()
+            await self._under_load()
+        ended_ns = ctx.clock.now_ns()
+        lags, checks = self._lags()
+        body = WindowBody(
+            probe=self._probe,
+            cell=self._cell,
+            prefix=self._prefix,
+            load=self._load.describe,
+            started_ns=self._started_ns,
+            ended_ns=ended_ns,
+            requests=self._sent,
+            lags=lags,
+            lag_checks=checks,
+            workers=1 if ctx.workers is None else len(ctx.workers),
+        )
+        ctx.journal.append(self._key, body)
+        ctx.progress.window_ended(self._key, body)
+
+    async def _under_load(self) -> None:
+        ctx, load = self._ctx, self._load
         async with self._recorder, asyncio.TaskGroup() as beside:
             watching = [beside.create_task(self._watch.run())]
             if ctx.engine.capabilities.metrics:
@@ -175,22 +197,6 @@ class _Running:
                 for task in watching:
                     task.cancel()
                 await asyncio.wait(watching)
-        ended_ns = ctx.clock.now_ns()
-        lags, checks = self._lags()
-        body = WindowBody(
-            probe=self._probe,
-            cell=self._cell,
-            prefix=self._prefix,
-            load=load.describe,
-            started_ns=self._started_ns,
-            ended_ns=ended_ns,
-            requests=self._sent,
-            lags=lags,
-            lag_checks=checks,
-            workers=1 if ctx.workers is None else len(ctx.workers),
-        )
-        ctx.journal.append(self._key, body)
-        ctx.progress.window_ended(self._key, body)
 
     def _lags(self) -> tuple[tuple[Lag, ...], int]:
         """This process's, and those of the processes that sent for it."""

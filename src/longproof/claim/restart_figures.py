@@ -14,12 +14,14 @@ from longproof.claim.view import EvidenceView
 from longproof.domain.measure import Interval, Unknown
 from longproof.domain.outcome import classify, completed_as_asked, tokens_produced
 from longproof.evidence.records import RequestBody
+from longproof.stats.pooled import pooled_ratio
 from longproof.stats.ratio import Ratio, unpaired_ratio
 
 PROBE = "restart"
 LEVEL = 0.01
-LEAST_EFFECT = 1.25
-"""A quarter more or less: below that nobody's deployment changed."""
+LEAST_EFFECT = 1.5
+"""Half as much again, or a third less: a machine that others use as well drifts by less than that in minutes."""
+_POOLED = ("ttft", "tpot")
 _COMPARED = (("speed", "ttft"), ("speed", "tpot"), ("largest", "ttft"), ("again", "ttft"))
 
 
@@ -81,9 +83,11 @@ class Cached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Everything that one later phase has in common with the phase before the restart."""
+    """Everything that one later phase has in common with the phase before the restart. `overall`: one figure for the
+    times of all cold prompts together: a server that is slower is slower in all of them."""
 
     figures: tuple[Figure, ...]
+    overall: tuple[Figure, ...]
     answers: tuple[Answers, ...]
     cached: tuple[Cached, ...]
 
@@ -100,9 +104,11 @@ def compare(view: EvidenceView, phase: str) -> Compared:
     raw = [
         (what, name, length, *pairs[what, length]) for what, name in _COMPARED for cell, length in pairs if cell == what
     ]
-    confidence = 1 - LEVEL / max(1, len(raw))
+    confidence = 1 - LEVEL / (len(raw) + len(_POOLED))
+    figures = tuple(_figure(*item, confidence) for item in raw)
     return Compared(
-        figures=tuple(_figure(*item, confidence) for item in raw),
+        figures=figures,
+        overall=tuple(_overall(name, figures, confidence) for name in _POOLED if raw),
         answers=tuple(_answers(what, length, *pair) for (what, length), pair in pairs.items()),
         cached=tuple(_cached(length, *pair) for (what, length), pair in pairs.items() if what == "again"),
     )
@@ -135,6 +141,19 @@ def _figure(
         after=now_known,
         ratio=unpaired_ratio(now_known, was_known, confidence),
         keys=tuple(key for key, _ in (*before, *after)),
+    )
+
+
+def _overall(name: str, figures: Sequence[Figure], confidence: float) -> Figure:
+    cold = [figure for figure in figures if figure.name == name and figure.what in ("speed", "largest")]
+    return Figure(
+        what="all",
+        name=name,
+        length=0,
+        before=tuple(value for figure in cold for value in figure.before),
+        after=tuple(value for figure in cold for value in figure.after),
+        ratio=pooled_ratio([(figure.after, figure.before) for figure in cold], confidence),
+        keys=tuple(key for figure in cold for key in figure.keys),
     )
 
 

@@ -21,12 +21,12 @@ CANCELLED."""
 class Capabilities:
     """What an engine's dialect can do, beyond plain OpenAI.
 
-    `local_tokenizer`: it does not count for us, but we have a tokenizer of our own. `token_ids`: /v1/completions takes
-    ids. `counts`: it counts tokens for us (template included). `exact_output`: it can be told to produce exactly
-    max_tokens. `cold`: a request can ask not to reuse cached prefixes. `logprobs`: it returns top logprobs. `chat`,
-    `completions`: the routes it serves. `metrics`: it exposes Prometheus metrics. `aborts`: it has an abort endpoint.
-    `restarts`: we own the process. `disaggregated`: two servers, one for prefill and one for decode. `fields_refused`: request fields that the server turned down by name and that are no
-    longer sent; grows with use.
+    `local_tokenizer`: it does not count for us, but we have a tokenizer of our own. `token_ids`: /v1/completions
+    takes ids. `counts`: it counts tokens for us (template included). `exact_output`: it can be told to produce
+    exactly max_tokens. `cold`: a request can ask not to reuse cached prefixes. `logprobs`: it returns top logprobs.
+    `chat`, `completions`: the routes it serves. `metrics`: it exposes Prometheus metrics. `aborts`: it has an abort
+    endpoint. `restarts`: we own the process. `disaggregated`: two servers, one for prefill and one for decode.
+    `fields_refused`: request fields that the server turned down by name and that are no longer sent; grows with use.
     """
 
     chat: bool = True

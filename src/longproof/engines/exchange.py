@@ -94,6 +94,7 @@ class Exchange:
         finally:
             if self._answer is not None:
                 self._answer.leave()
+                self._answer = None  # they know each other, and the circle would wait for the garbage collector
         return self._timeline(ended, self._finished_ns or self._clock.now_ns())
 
     @asynccontextmanager

@@ -168,7 +168,10 @@ class HttpAnswer(asyncio.BufferedProtocol):
             self._read_what_is_left()
         self._close(exc)
         self._writable.set()
-        self._parser = None  # it holds our methods, and a circle would wait for the garbage collector
+        # circles would wait for the garbage collector: the parser holds our methods, and asyncio's transport (3.11 to
+        # 3.14, selector_events.py) its own
+        self._parser = None
+        getattr(self._transport, "__dict__", {}).pop("_read_ready_cb", None)
 
     # -- the parser's callbacks ---------------------------------------------------------------------------------------
 

@@ -30,6 +30,8 @@ _IN_A_ROW = 3
 _BAND = 1.5
 _BAND_NS = 2_000_000
 _FUTILE = 2
+_LEAST_IDLE = 8
+"""So many requests that the idle server's times are known; on a slow server that takes longer than planned."""
 _BROKEN = (Outcome.UNREACHABLE, Outcome.CUT, Outcome.SERVER_ERROR)
 
 
@@ -112,8 +114,9 @@ class _Overload:
         self._of_one = ShortRequests(ctx, self._one, probe=PROBE)
 
     async def run(self) -> None:
-        await self._ask(f"{PROBE}/warmup", {"role": "warmup"})
-        idle = await self._window("idle", self._one, 0, self._plan.idle_ns, phase="idle")
+        first = await self._ask(f"{PROBE}/warmup", {"role": "warmup"})
+        idle_ns = max(self._plan.idle_ns, _LEAST_IDLE * first.e2e_ns if completed_as_asked(first) else 0)
+        idle = await self._window("idle", self._one, 0, idle_ns, phase="idle")
         done = [body.timeline for _, body in idle.requests if completed_as_asked(body.timeline)]
         if not done:
             self._ctx.note(f"{PROBE}/fails_alone", probe=PROBE, what="fails_alone", length=self._plan.prompt_tokens)
@@ -199,7 +202,7 @@ class _Overload:
             most_ns=self._plan.recovery_ns,
             n=len(idle),
         )
-        in_a_row = 0
+        in_a_row, watched_ns = 0, 0
         for number in range(max(1, self._plan.recovery_ns // self._plan.slice_ns)):
             window = await self._window(
                 f"recovery/{number}", self._one, first_number + number, self._plan.slice_ns, phase="recovery"
@@ -211,6 +214,9 @@ class _Overload:
                 if in_a_row == _IN_A_ROW:
                     return
             await self._check(window)
+            watched_ns += window.body.ended_ns - window.body.started_ns
+            if watched_ns >= self._plan.recovery_ns:
+                return
 
     async def _ask(self, key: str, cell: Cell) -> RequestTimeline:
         async def build(nonce: str) -> GenerationRequest:

@@ -126,11 +126,13 @@ class _Reclaim:
         short = await ctx.prompts.stock(plan.length_tokens, key=f"{PROBE}/short")
         largest = await ctx.prompts.stock(plan.largest_tokens, key=f"{PROBE}/largest")
         idle: RequestTimeline | None = None
+        _note_memory(ctx, f"{PROBE}/idle/before")
         for i in range(_IDLE_REPEATS):
             key, cell = f"{PROBE}/idle/{i}", {"arm": "idle", "length": plan.length_tokens, "repeat": i}
             idle = await _ask(ctx, key, dict(cell), short, i, plan.decode_tokens)
             if not completed_as_asked(idle):
                 return None
+        _note_memory(ctx, f"{PROBE}/idle/after")
         for i in range(_IDLE_REPEATS - 1):
             key, cell = f"{PROBE}/idle_largest/{i}", {"arm": "idle", "length": plan.largest_tokens, "repeat": i}
             await _ask(ctx, key, dict(cell), largest, i, ctx.protocol.output_tokens)
@@ -176,9 +178,7 @@ class _Reclaim:
         )
         for name, body in done.requests:
             await check_alive(ctx, name, probe=PROBE, after=body.timeline)
-        owned = ctx.engine.memory_bytes()
-        if owned is not None:
-            ctx.note(f"{key}/memory", probe=PROBE, what="memory", memory_bytes=owned)
+        _note_memory(ctx, key)
         if not then_largest and before is not None and not rest.reached:
             await self._nudge(key, cell)
 
@@ -229,6 +229,13 @@ class _Reclaim:
             if completed_as_asked(await _ask(ctx, key, cell, self._largest, i, ctx.protocol.output_tokens)):
                 return
             await wait_for_rest(ctx, most_s=plan.slow_s + 1.5 * self._whole_ns / _S)
+
+
+def _note_memory(ctx: ProbeContext, key: str) -> None:
+    """Resident memory of the engine's processes, where they are ours."""
+    owned = ctx.engine.memory_bytes()
+    if owned is not None:
+        ctx.note(f"{key}/memory", probe=PROBE, what="memory", memory_bytes=owned)
 
 
 def _cancel(stage: str, by: By, ttft_ns: int) -> Cancel:

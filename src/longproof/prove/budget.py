@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from statistics import median
 
 from longproof.asking.context import BudgetSpent
 from longproof.domain.units import format_ns, format_tokens
@@ -21,8 +22,8 @@ class RunBudget:
         self.spent_ns = 0
         self.spent_tokens = 0
         self._answered = 0
-        self._prefill_ns_per_token = 0.0
-        self._decode_ns = 0.0
+        self._prefill_ns_per_token: list[float] = []
+        self._decode_ns: list[float] = []
         for record in records:
             if isinstance(record.body, RequestBody):
                 self.finished(record.body)
@@ -50,13 +51,15 @@ class RunBudget:
         self.spent_tokens += prompt + (produced or 0)
         self._answered += 1
         if self._answered > 1:  # the first request after a start compiles and allocates: it says nothing about the rest
-            self._prefill_ns_per_token = max(self._prefill_ns_per_token, ttft / prompt)
-            self._decode_ns = max(self._decode_ns, float(timeline.e2e_ns - ttft))
+            self._prefill_ns_per_token.append(ttft / prompt)
+            self._decode_ns.append(float(timeline.e2e_ns - ttft))
 
     def predict_ns(self, tokens: int, requests: int = 1) -> float:
-        """How long that many tokens in that many requests will take, at the slowest rate seen so far; 0 before two
-        answers."""
-        return tokens * self._prefill_ns_per_token + requests * self._decode_ns
+        """How long that many tokens in that many requests will take, at the usual rate so far (the median: one answer
+        that a busy machine held up says nothing about the others); 0 before two answers."""
+        if not self._prefill_ns_per_token:
+            return 0.0
+        return tokens * median(self._prefill_ns_per_token) + requests * median(self._decode_ns)
 
     def check(self, tokens: int, ns: int = 0) -> None:
         """Raises BudgetSpent when that many tokens (prompt + output) would go over. 0 tokens = the two calibration

@@ -144,7 +144,7 @@ def _restart(at: Situation) -> Planned:
         return "the server is not ours to restart, and no --restart-cmd was given"
     largest = at.served_tokens - at.options.output_tokens
     limit = value_or_none(at.deployment.slot_limit_tokens) or value_or_none(at.deployment.configured_limit_tokens)
-    lengths = tuple(sorted({max(_SHORTEST_SHORT_TOKENS, largest // part) for part in (8, 2)}))
+    lengths = tuple(sorted({max(_SHORTEST_SHORT_TOKENS, largest // part) for part in (8, 4)}))
     plan = restart.RestartPlan(
         lengths=lengths,
         largest_tokens=largest,

@@ -41,6 +41,7 @@ from longproof.prove.steps import run_step
 from longproof.prove.target import Target, UrlTarget
 
 _CALIBRATION_TOKENS = 384
+_CALIBRATIONS = 3
 _MOST_TRACE_NS = 600_000_000_000
 
 
@@ -211,7 +212,7 @@ def _affordable(ctx: ProbeContext, budget: RunBudget, watcher: Watcher) -> tuple
 
 
 async def _calibrate(ctx: ProbeContext, budget: RunBudget) -> None:
-    """Two short requests, so that the estimate speaks of this server. They warm the engine up and enter no
+    """Three short requests, so that the estimate speaks of this server. They warm the engine up and enter no
     statistic."""
     smallest = smallest_unit_tokens(ctx.protocol)
     require_useful(ctx.protocol, smallest, 0)
@@ -229,7 +230,7 @@ async def _calibrate(ctx: ProbeContext, budget: RunBudget) -> None:
             timeout_s=ctx.protocol.request_timeout_s,
         )
 
-    for repeat in range(2):
+    for repeat in range(_CALIBRATIONS):
         key, cell = f"calibration/{repeat}", {"length": tokens, "repeat": repeat}
         answer = await ctx.ask_if_provable(key, probe="calibration", cell=dict(cell), build=build, expected_tokens=0)
         if answer is not None:

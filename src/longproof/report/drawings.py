@@ -11,8 +11,9 @@ from longproof.domain.events import RequestTimeline
 from longproof.report import ticks
 from longproof.report.numbers import plural, short_ns, tokens
 from longproof.report.outcomes import LOOKS, kind, word
-from longproof.report.requests import Stage
+from longproof.report.requests import AFTER_WAITING, Stage
 from longproof.report.verdict import Mark
+from longproof.report.waiting import Waited
 
 _WIDEST_LINEAR = 25
 """Beyond this ratio between the largest and the smallest number a linear bar of the smaller one cannot be seen."""
@@ -135,12 +136,13 @@ def bar(length: int, key: str, timeline: RequestTimeline) -> Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """An exit from the flow: how many requests left here and why."""
+    """Beside the flow: how many requests left here and why, or what is known of those that stayed (`leaves` False)."""
 
     y: float
     css: str
     glyph: str
     text: str
+    leaves: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,26 +167,35 @@ class Flow:
 _BOX, _GAP, _LINE = 42.0, 26.0, 22.0
 
 
-def flow(stages: Sequence[Stage]) -> Flow:
-    """States from top to bottom, exits to the right between them. An outcome that did not occur is not drawn."""
+def flow(stages: Sequence[Stage], waited: Waited | None = None) -> Flow:
+    """States from top to bottom, exits to the right between them. An outcome that did not occur is not drawn. What is
+    known of waiting stands before the first token."""
     boxes: list[Box] = []
     told: list[str] = []
     top = 1.0
-    for stage in stages:
+    for at, stage in enumerate(stages):
+        beside = _waiting(waited) if at + 2 < len(stages) and stages[at + 1].name == AFTER_WAITING else []
+        beside += [(css(kind(o).value), LOOKS[kind(o)].glyph, f"{n:,} × {word(o)}", True) for o, n in stage.left]
         branches = tuple(
-            Branch(
-                y=top + _BOX + 17 + _LINE * at,
-                css=css(kind(outcome).value),
-                glyph=LOOKS[kind(outcome)].glyph,
-                text=f"{count:,} × {word(outcome)}",
-            )
-            for at, (outcome, count) in enumerate(stage.left)
+            Branch(y=top + _BOX + 17 + _LINE * row, css=style, glyph=glyph, text=text, leaves=leaves)
+            for row, (style, glyph, text, leaves) in enumerate(beside)
         )
         boxes.append(Box(y=top, name=stage.name, count=f"{stage.reached:,}", branches=branches))
         told.append(f"{plural(stage.reached, 'request')} {stage.name}")
         told.extend(f"of these {branch.text}" for branch in branches)
         top += _BOX + (_GAP if not branches else _LINE * len(branches) + 16)
     return Flow(boxes=tuple(boxes), height=boxes[-1].y + _BOX + 1, told="; ".join(told))
+
+
+def _waiting(waited: Waited | None) -> list[tuple[str, str, str, bool]]:
+    if waited is None:
+        return []
+    lines = (
+        ("is-clamped", "◷", waited.met_a_queue, "met a queue"),
+        ("is-completed", "→", waited.no_queue, "met no queue"),
+        ("is-stopped", "?", waited.not_known, "waiting unknown"),
+    )
+    return [(style, glyph, f"{count:,} × {text}", False) for style, glyph, count, text in lines if count]
 
 
 def css(name: str) -> str:

@@ -30,12 +30,14 @@ class Legend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A plot with what stands around it. `svg` is markup of our own making, safe to insert as it is."""
+    """A plot with what stands around it. `svg` is markup of our own making, safe to insert as it is. `tall`: it takes
+    the room of two."""
 
     title: str
     svg: str
     caption: str
     legend: tuple[Legend, ...] = ()
+    tall: bool = False
 
 
 def speed(claim: Claim) -> list[Figure]:

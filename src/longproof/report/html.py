@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -50,7 +50,9 @@ _CONTENTS = (
     ("statements", "Statements"),
     ("evidence", "Evidence"),
 )
-"""Anchors and names of the page's sections, in order."""
+"""Anchors and names of the sections that every page has, in order."""
+_LOAD_AFTER = "warmth"
+"""Behind this section stand those of probes under load, where there are any."""
 _STANDING_GLYPHS = {Standing.SHOWN: "✓", Standing.REFUTED: "✕", Standing.NOT_SHOWN: "○"}
 
 
@@ -72,19 +74,27 @@ def write_report(directory: Path) -> Path:
 def render_html(claim: Claim, view: EvidenceView) -> str:
     """The page as text. Pure: no clock, no network, no file but the package's own templates."""
     script = _text("page.js")
+    built = page.build(claim, view)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         _environment()
         .get_template("report.html.j2")
         .render(
-            page=page.build(claim, view),
+            page=built,
             labels=ARMS,
-            contents=_CONTENTS,
+            contents=tuple(_contents(built)),
             style=Markup(css_variables() + "\n" + _text("page.css")),  # noqa: S704 - our own files, no input
             script=Markup(script),  # noqa: S704 - our own file, no input
             script_digest=digest,
         )
     )
+
+
+def _contents(built: page.Page) -> Iterator[tuple[str, str]]:
+    for id_, name in _CONTENTS:
+        yield id_, name
+        if id_ == _LOAD_AFTER:
+            yield from ((part.id, part.title) for part in built.load_parts)
 
 
 @cache

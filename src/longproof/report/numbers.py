@@ -42,7 +42,7 @@ def scale_for(value: float, unit: str) -> Scale:
         return Scale(divisor=0.01, decimals=min(1, _decimals(value * 100)), suffix=" %")
     if unit in ("ratio", "power", "tok/s"):
         return Scale(divisor=1, decimals=_decimals(value), suffix=" tok/s" if unit == "tok/s" else "")
-    singular = unit[:-1] if value == 1 and unit.endswith("s") else unit
+    singular = unit[:-1] if value == 1 and unit.endswith("s") and "/" not in unit else unit
     decimals = 0 if float(value).is_integer() else _decimals(value)
     return Scale(divisor=1, decimals=decimals, suffix=f" {singular}" if unit else "")
 
@@ -60,10 +60,14 @@ def interval(found: Interval, unit: str, *, around: float) -> str:
 
 
 def tick(value: float, unit: str) -> str:
-    """A round number at an axis, without trailing zeros: ``30 s``, ``100 ms``, ``400``. Rates name their unit above
-    the axis."""
+    """A round number at an axis, without trailing zeros: ``30 s``, ``100 ms``, ``400``, ``50 %``, ``2 GiB``. Rates
+    name their unit above the axis."""
     if value == 0:
         return "0"
+    if unit == "fraction":
+        return f"{100 * value:,.4g} %"
+    if unit == "GiB":
+        return f"{value:,.4g} GiB"
     if unit != "s":
         return f"{value:,.6g}".replace("-", _MINUS)
     if value < 0.9995e-3:

@@ -3,6 +3,7 @@ nothing else."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -21,13 +22,15 @@ from longproof.evidence.records import (
     SessionBody,
     WindowBody,
 )
-from longproof.report import drawings, figures, lengths, load_figures, quality_section, requests, verdict
+from longproof.report import drawings, figures, lengths, load_figures, quality_section, requests, verdict, waiting
 from longproof.report.commands import commands
-from longproof.report.numbers import DASH, short_ns, tokens
+from longproof.report.numbers import DASH, plural, short_ns, tokens
 from longproof.report.outcomes import kind, look, word
 from longproof.report.subject import field_name, shown_value, unknown_by_reason, who
 
 _MOST_COUNTS = 200
+_MOST_UNDER_LOAD = 400
+"""Requests of windows under load that stand in the evidence table: thousands of them would hide the others."""
 _MOST_KEYS = 4
 """Evidence links that a finding shows; a statement shows two."""
 
@@ -103,7 +106,7 @@ class Page:
     quality: quality_section.QualitySection | None
     groups: tuple[Group, ...]
     rows: tuple[Row, ...]
-    rows_left_out: int
+    rows_left_out: tuple[str, ...]
     anchors: Mapping[str, str]
     commands: tuple[tuple[str, str], ...]
 
@@ -141,13 +144,13 @@ def build(claim: Claim, view: EvidenceView) -> Page:
         different_counts=tuple(count for count in counted if count.sent != count.used),
         counts_figure=figures.counts(view),
         bars=tuple(drawings.bar(*item) for item in requests.representatives(view)),
-        flow=drawings.flow(requests.stages(view)) if sent else None,
+        flow=drawings.flow(requests.stages(view), waiting.waited(view)) if sent else None,
         load_parts=load_figures.parts(claim, view),
         quality=quality_section.section(claim, view),
         groups=tuple(_groups(claim)),
         rows=rows,
         rows_left_out=left_out,
-        anchors={record.key: _anchor(record) for record in view.records},
+        anchors={row.key: row.anchor for row in rows},
         commands=tuple(commands(claim, view)),
     )
 
@@ -217,20 +220,40 @@ def _groups(claim: Claim) -> Iterator[Group]:
         yield Group(name=name, statements=tuple(s for s in claim.statements if s.id.split(".", 1)[0] == name))
 
 
-def _rows(claim: Claim, view: EvidenceView) -> tuple[tuple[Row, ...], int]:
-    """All requests and notes, the counts up to a number that a page can hold, and every record that something links
-    to."""
+def _rows(claim: Claim, view: EvidenceView) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+    """All records but these: counts and what belongs to windows under load, each beyond a number that a page can hold
+    and not linked from a statement or finding. Then what was left out, in words."""
     linked = {key for item in (*claim.statements, *claim.findings) for key in item.evidence[:_MOST_KEYS]}
+    most = {"count": _MOST_COUNTS, "load": _MOST_UNDER_LOAD}
+    seen, left_out = Counter[str](), Counter[str]()
     rows: list[Row] = []
-    counted = left_out = 0
     for record in view.records:
-        if isinstance(record.body, CountBody):
-            counted += 1
-            if counted > _MOST_COUNTS and record.key not in linked:
-                left_out += 1
+        kind_ = _bulk(record)
+        if kind_ is not None:
+            seen[kind_] += 1
+            if seen[kind_] > most[kind_] and record.key not in linked:
+                left_out[kind_] += 1
                 continue
         rows.append(_row(record))
-    return tuple(rows), left_out
+    return tuple(rows), tuple(_left_out(left_out))
+
+
+def _bulk(record: Record) -> str | None:
+    body = record.body
+    if isinstance(body, CountBody):
+        return "count"
+    if isinstance(body, SamplesBody) or (isinstance(body, RequestBody) and body.planned_ns is not None):
+        return "load"
+    return "load" if isinstance(body, NoteBody) and body.what == "window_begun" else None
+
+
+def _left_out(counts: Mapping[str, int]) -> Iterator[str]:
+    names = {"count": "further token count", "load": "further record of windows under load"}
+    plurals = {"count": "further token counts", "load": "further records of windows under load"}
+    for kind_, count in counts.items():
+        verb = "is" if count == 1 else "are"
+        said = plural(count, names[kind_], plurals[kind_])
+        yield f"{said} that nothing here links to {verb} in the directory only."
 
 
 def _row(record: Record) -> Row:

@@ -67,17 +67,34 @@ class Words:
 @contextmanager
 def frame() -> Generator[tuple[Figure, Axes]]:
     """An empty plot with a horizontal grid; axes leave room for `Words.axis` above."""
+    with sheet(HEIGHT) as figure:
+        yield figure, place(figure, HEIGHT, bottom=BOTTOM, tall=HEIGHT - TOP - BOTTOM)
+
+
+@contextmanager
+def sheet(height: float) -> Generator[Figure]:
+    """An empty drawing of the usual width, as tall as its rows need."""
     with mpl.rc_context(STYLE):  # pyright: ignore[reportArgumentType] # the stubs want literals for the names
-        figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), dpi=72)
-        inner = (WIDTH - LEFT - RIGHT) / WIDTH, (HEIGHT - TOP - BOTTOM) / HEIGHT
-        axes = figure.add_axes((LEFT / WIDTH, BOTTOM / HEIGHT, *inner))
-        axes.grid(visible=True, axis="y")
-        yield figure, axes
+        yield Figure(figsize=(WIDTH / 72, height / 72), dpi=72)
 
 
-def finish(figure: Figure, words: Words, description: str) -> str:
+def place(
+    figure: Figure, height: float, *, bottom: float, tall: float, left: float = LEFT, right: float = RIGHT
+) -> Axes:
+    """Axes on a sheet; all in points."""
+    axes = figure.add_axes((left / WIDTH, bottom / height, (WIDTH - left - right) / WIDTH, tall / height))
+    axes.grid(visible=True, axis="y")
+    return axes
+
+
+def note(figure: Figure, height: float, *, x: float, y: float, text: str, side: str = "left") -> None:
+    """Words on the sheet in the colour of axis labels; points from the lower left corner."""
+    figure.text(x / WIDTH, y / height, text, color=sentinel(Role.MUTED), va="baseline", ha=side)
+
+
+def finish(figure: Figure, words: Words, description: str, *, height: float = HEIGHT) -> str:
     """The drawing as an SVG element; `description` is what a screen reader says."""
-    figure.text(4 / WIDTH, 1 - 13 / HEIGHT, words.axis, color=sentinel(Role.MUTED), va="baseline")
+    note(figure, height, x=4, y=height - 13, text=words.axis)
     out = io.StringIO()
     metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}  # nothing that changes from run to run
     figure.savefig(out, format="svg", metadata=metadata, transparent=True)

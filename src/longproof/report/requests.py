@@ -13,6 +13,7 @@ from longproof.domain.outcome import Outcome, classify
 from longproof.evidence.records import RequestBody
 from longproof.report.numbers import short_ns
 
+AFTER_WAITING = "first token"
 POSITIONS = ("limit-2", "limit-1", "limit", "limit+1", "far")
 
 
@@ -144,7 +145,7 @@ def stages(view: EvidenceView) -> list[Stage]:
     for _, body in view.all_requests():
         outcome = classify(body.timeline)
         left[_reached(body.timeline, outcome)][outcome] += 1
-    names = ("submitted", "answered 200", "first token", "completed")
+    names = ("submitted", "answered 200", AFTER_WAITING, "completed")
     totals = [sum(sum(counter.values()) for counter in left[at:]) for at in range(len(left))]
     return [
         Stage(

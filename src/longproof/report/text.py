@@ -28,6 +28,7 @@ from longproof.report.blocks import heading as _heading
 from longproof.report.blocks import item as _item
 from longproof.report.blocks import pairs as _pairs
 from longproof.report.blocks import table as _table
+from longproof.report.load_text import load_lines
 from longproof.report.numbers import plural
 from longproof.report.outcomes import word
 from longproof.report.untrusted import one_line, shortened
@@ -133,6 +134,7 @@ def _card(claim: Claim, view: EvidenceView, directory: Path | None, report: Path
     yield _three(claim, view)
     yield from _speed(claim)
     yield from _warmth(view)
+    yield from _load(claim)
     yield from _edge(view)
     yield _heading("Findings")
     if not claim.findings:
@@ -197,6 +199,22 @@ def _warmth(view: EvidenceView) -> Iterator[RenderableType]:
         arms = [row.arm(name) for name in lengths.ARMS]
         told = ("–" if arm is None else f"{arm.range_text} ({arm.cached_text})" for arm in arms)
         table.add_row(f"{row.tokens:,}", *told, f"{max(len(arm.ttft_s) for arm in row.arms):,}")
+    yield table
+
+
+def _load(claim: Claim) -> Iterator[RenderableType]:
+    lines = list(load_lines(claim))
+    if not lines:
+        return
+    yield _heading("Under load")
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    named = ""
+    for line in lines:
+        table.add_row("" if line.probe == named else line.probe, _clean(line.what), _clean(line.answer))
+        named = line.probe
     yield table
 
 

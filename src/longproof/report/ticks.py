@@ -35,6 +35,17 @@ def linear(top: float) -> list[float]:
     return [round(step * i, 12) for i in range(math.ceil(top / step - 0.05) + 1)]
 
 
+def between(low: float, high: float) -> list[float]:
+    """Two to six round numbers within [low, high]."""
+    if high <= low:
+        return [low]
+    rough = (high - low) / 5
+    decade = 10.0 ** math.floor(math.log10(rough))
+    step = next(decade * factor for factor in _STEPS if decade * factor >= rough * 0.9)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(step * i, 12) for i in range(first, last + 1)]
+
+
 def whole(count: int) -> list[int]:
     """Whole numbers from 1 to `count`, at most about seven."""
     step = next(factor * 10**power for power in range(8) for factor in (1, 2, 5) if count / (factor * 10**power) <= 7)

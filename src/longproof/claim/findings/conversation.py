@@ -154,7 +154,7 @@ def _every_turn_cold(held: dict[int, list[Talk]], shared: int) -> Iterator[Findi
     middle = math.exp(sum(math.log(price) for price in found) / len(found))
     said = "the server reports no cached tokens for them" if told else "the server reports no cached tokens at all"
     yield Finding(
-        id=f"{PROBE}.every_turn_cold",
+        id="conversation.every_turn_cold",
         severity=Severity.CAUTION,
         text=(
             f"Later turns of a conversation pay for all that was said before: per token they took {middle:.2g} of what"
@@ -177,7 +177,7 @@ def _cache_lost(view: EvidenceView, held: dict[int, list[Talk]]) -> Iterator[Fin
             how, p = found
             longest = max((turn.prompt_tokens or 0 for talk in held[concurrency] for turn in talk.turns), default=0)
             yield Finding(
-                id=f"{PROBE}.cache_lost",
+                id="conversation.cache_lost",
                 severity=Severity.CAUTION,
                 text=(
                     f"With {concurrency} conversations at once later turns lose what was cached, with {fewer} they keep"
@@ -230,7 +230,7 @@ def _server_gone(view: EvidenceView) -> Iterator[Finding]:
         key, note = died[0]
         again = "was started again" if note.detail.get("restarted") else "did not come back"
         yield Finding(
-            id=f"{PROBE}.server_gone",
+            id="conversation.server_gone",
             severity=Severity.FAULT,
             text=f"The server stopped producing tokens during the conversations and {again}.",
             evidence=(key,),

@@ -17,6 +17,7 @@ _LEAST_FLOORS = 5
 _LEAST_POOL_RISE = 1e-4
 _LEAST_BYTES = 16 << 20
 _LEAST_BYTES_PER_CANCEL = 1 << 20
+_BEYOND_COMPLETED = 2.0
 _LATER_SHARE = 0.25
 """A process grows while it warms up; a leak still grows in the second half."""
 
@@ -24,7 +25,7 @@ _LATER_SHARE = 0.25
 def floors(view: EvidenceView, cycles: Sequence[Cycle]) -> Iterator[Statement | Finding]:
     """The floor of idle KV usage and of resident memory over all cycles."""
     yield from _kv(view, [cycle for cycle in cycles if cycle.kv_floor is not None and cycle.kv_base is not None])
-    yield from _memory([cycle for cycle in cycles if cycle.rss_floor is not None])
+    yield from _memory([cycle for cycle in cycles if cycle.rss_floor is not None], _per_completed(view))
 
 
 def _kv(view: EvidenceView, cycles: Sequence[Cycle]) -> Iterator[Statement | Finding]:
@@ -89,13 +90,14 @@ def _kv_statement(
     )
 
 
-def _memory(cycles: Sequence[Cycle]) -> Iterator[Finding]:
+def _memory(cycles: Sequence[Cycle], per_completed: float | None) -> Iterator[Finding]:
     series = [cycle.rss_floor or 0.0 for cycle in cycles]
-    if len(series) < _LEAST_FLOORS:
+    if len(series) < _LEAST_FLOORS or per_completed is None:
         return
     cancels = sum(cycle.left for cycle in cycles[1:])
     rise, later = series[-1] - series[0], series[-1] - series[len(series) // 2]
-    if rise < max(_LEAST_BYTES, _LEAST_BYTES_PER_CANCEL * cancels) or later < _LATER_SHARE * rise:
+    usual = _BEYOND_COMPLETED * max(0.0, per_completed)
+    if rise < max(_LEAST_BYTES, max(_LEAST_BYTES_PER_CANCEL, usual) * cancels) or later < _LATER_SHARE * rise:
         return
     if _rises(series):
         yield Finding(
@@ -108,6 +110,17 @@ def _memory(cycles: Sequence[Cycle]) -> Iterator[Finding]:
             evidence=tuple(key for cycle in cycles for key in cycle.evidence),
             details={"bytes": f"{rise:.0f}", "cancels": str(cancels)},
         )
+
+
+def _per_completed(view: EvidenceView) -> float | None:
+    """Bytes that the process grew by per request of the same length that nobody cancelled; None where it is not ours.
+    A cache of prompts in host memory (llama.cpp has one) grows with those as well."""
+    notes = {key: note for key, note in view.notes(PROBE) if note.what == "memory"}
+    before, after = (notes.get(f"{PROBE}/idle/{when}/memory") for when in ("before", "after"))
+    n = sum(key.startswith(f"{PROBE}/idle/") for key, _ in view.requests(PROBE))
+    if before is None or after is None or not n:
+        return None
+    return (float(after.detail["memory_bytes"]) - float(before.detail["memory_bytes"])) / n
 
 
 def _rises(series: Sequence[float]) -> bool:

@@ -22,6 +22,7 @@ from longproof.domain.units import format_ns, format_tokens
 from longproof.evidence.records import NoteBody
 
 _PHASES = {"after": "after the restart", "idle": "after it stood idle"}
+_NAMES = {"ttft": "Time to first token", "tpot": "Time per output token"}
 _POOL_FACTS = frozenset({"kv_blocks", "kv_capacity_tokens"})
 _SAME_POOL = 0.02
 """An engine that measures free memory at each start finds a slightly different pool each time."""
@@ -150,9 +151,8 @@ def _ratios(figures: Sequence[Figure], phase: str, words: str) -> Iterator[State
 
 
 def _named(figure: Figure) -> str:
-    name = {"ttft": "Time to first token", "tpot": "Time per output token"}[figure.name]
     what = {"speed": "a cold prompt", "largest": "the largest prompt", "again": "a prompt sent again"}[figure.what]
-    return f"{name} of {what} of {format_tokens(figure.length)} tokens"
+    return f"{_NAMES[figure.name]} of {what} of {format_tokens(figure.length)} tokens"
 
 
 def _same_answers(compared: Compared, phase: str, words: str) -> Iterator[Statement]:
@@ -184,6 +184,11 @@ def _moved(compared: Compared, phase: str, words: str) -> Iterator[Finding]:
     said: list[str] = []
     keys: list[str] = []
     details: dict[str, str] = {}
+    for figure in compared.overall:
+        if figure.moved and not isinstance(figure.ratio, Unknown):
+            said.append(f"{_NAMES[figure.name]} of cold prompts, all lengths together, {figure.ratio.value:.3g} times")
+            details[f"all.{figure.name}"] = f"{figure.ratio.value:.4g}"
+            keys += figure.keys
     for figure in compared.figures:
         if figure.moved and not isinstance(figure.ratio, Unknown):
             before, after = (statistics.fmean(side) for side in (figure.before, figure.after))

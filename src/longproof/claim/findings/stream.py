@@ -37,6 +37,7 @@ def read(view: EvidenceView) -> Iterator[Finding]:
             if rule.holds(body.timeline)
             and not (body.probe == "boundary" and rule.id in _BOUNDARY_SPEAKS)
             and not (body.planned_ns is not None and rule.id in _LOAD_SPEAKS)
+            and not (body.cancel is not None and rule.id in _WE_ENDED_IT)
         ]
         if hits:
             many = "" if len(hits) == 1 else f" ({len(hits)} requests, the first named)"
@@ -89,6 +90,9 @@ _LOAD_SPEAKS = {
     "stream.first_event_without_token",
 }
 """Under a load a server may refuse, and may be too late: the probe that made the load judges that."""
+_WE_ENDED_IT = {"stream.aborted", "stream.empty"}
+"""A request that we had aborted ends so by our order: vLLM 0.32 then sends finish_reason abort, with or without a
+token before it."""
 _RULES = (
     _Rule(
         id="stream.error_in_200",

@@ -76,7 +76,7 @@ def read(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
     if run is None:
         return
     yield from statements(run)
-    tested = _tested(run, view.header.protocol.seed)
+    tested = tests_of(run, view.header.protocol.seed)
     yield from _degraded(run, tested)
     yield from _errors_grow(run, tested)
     yield from _kv_floor_rises(run, tested)
@@ -86,7 +86,8 @@ def read(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
     yield from _not_tested(run)
 
 
-def _tested(run: Sustained, seed: int) -> list[Tested]:
+def tests_of(run: Sustained, seed: int) -> list[Tested]:
+    """Every series that is long enough to test, with its rise; one family, one level."""
     rng = np.random.default_rng(seed)
     found: list[tuple[Series, Rise]] = []
     for series in (*run.times, run.failures, run.kv_floor, run.memory):
@@ -114,7 +115,7 @@ def _degraded(run: Sustained, tested: Sequence[Tested]) -> Iterator[Finding]:
         for item in worse
     ]
     yield Finding(
-        id=f"{PROBE}.degraded",
+        id="sustained.degraded",
         severity=Severity.FAULT,
         text=f"Under the same load the server became slower: {'; '.join(parts)}.",
         evidence=_evidence(worse),
@@ -161,7 +162,7 @@ def _errors_grow(run: Sustained, tested: Sequence[Tested]) -> Iterator[Finding]:
         }
     )
     yield Finding(
-        id=f"{PROBE}.errors_grow",
+        id="sustained.errors_grow",
         severity=Severity.FAULT,
         text=(
             f"Under the same load more requests failed: {100 * before:.3g} % before and {100 * after:.3g} %"
@@ -178,7 +179,7 @@ def _kv_floor_rises(run: Sustained, tested: Sequence[Tested]) -> Iterator[Findin
         return
     first, last = item.series.values[0], item.series.values[-1]
     yield Finding(
-        id=f"{PROBE}.kv_floor_rises",
+        id="sustained.kv_floor_rises",
         severity=Severity.FAULT,
         text=(
             f"With nothing running, {100 * first:.3g} % of the KV pool were in use after window"
@@ -202,7 +203,7 @@ def _memory_grows(run: Sustained, tested: Sequence[Tested]) -> Iterator[Finding]
     if levels_off or last - first < max(_LEAST_MEMORY * first, _LEAST_MEMORY_BYTES):
         return
     yield Finding(
-        id=f"{PROBE}.memory_grows",
+        id="sustained.memory_grows",
         severity=Severity.FAULT,
         text=(
             f"The engine's memory ({run.memory_of}) grew from {format_bytes(first)} to {format_bytes(last)} between"
@@ -232,7 +233,7 @@ def _stalled(run: Sustained) -> Iterator[Finding]:
             f" longest silence of the other windows was about {format_ns(usual)}"
         )
     yield Finding(
-        id=f"{PROBE}.stalled",
+        id="sustained.stalled",
         severity=Severity.FAULT if hung else Severity.CAUTION,
         text=f"The server stood still under a load that it had served: {'; '.join(parts)}.",
         evidence=(*hung[:20], *(window.key for _, window in still)),
@@ -254,7 +255,7 @@ def _server_gone(view: EvidenceView) -> Iterator[Finding]:
         if note.what == "died":
             again = "was started again" if note.detail.get("restarted") else "did not come back"
             yield Finding(
-                id=f"{PROBE}.server_gone",
+                id="sustained.server_gone",
                 severity=Severity.FAULT,
                 text=f"The server stopped producing tokens under the sustained load and {again}.",
                 evidence=(key,),

@@ -219,7 +219,7 @@ def _not_cold(cells: Sequence[CellSeen]) -> Iterator[Finding]:
     if warm:
         most = max(sent.cached_tokens or 0 for sent in warm)
         yield Finding(
-            id=f"{PROBE}.cached_while_cold",
+            id="sweep.cached_while_cold",
             severity=Severity.FAULT,
             text=(
                 f"{len(warm)} prompts that nobody had sent before were reported with up to {most:,} cached tokens: the"
@@ -243,7 +243,7 @@ def _cache_lost(cells: Sequence[CellSeen]) -> Iterator[Finding]:
         if share is not None and share < _LOST_SHARE and fewer:
             other, kept = fewer[-1]
             yield Finding(
-                id=f"{PROBE}.cache_lost",
+                id="sweep.cache_lost",
                 severity=Severity.CAUTION,
                 text=(
                     f"A known prefix of {format_tokens(cell.length)} tokens was reused with {other.concurrency} at once"
@@ -261,7 +261,7 @@ def _server_gone(view: EvidenceView) -> Iterator[Finding]:
         key, note = died[0]
         again = "was started again" if note.detail.get("restarted") else "did not come back"
         yield Finding(
-            id=f"{PROBE}.server_gone",
+            id="sweep.server_gone",
             severity=Severity.FAULT,
             text=f"The server stopped producing tokens during the sweep ({key.removesuffix('/alive')}) and {again}.",
             evidence=(key,),
