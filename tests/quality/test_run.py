@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from quality_runs import FAST, LENGTHS, Run, engine_with, options, run, solver, view_of
@@ -25,7 +26,7 @@ from longproof.evidence.records import ItemBody, RequestBody
 from longproof.quality.plan import QualityPlan, cost
 from longproof.testing.answers import Asked
 
-SHARP = {"half_tokens": 850.0, "width": 0.02, "chance": 0.0}
+SHARP: dict[str, Any] = {"half_tokens": 850.0, "width": 0.02, "chance": 0.0}
 """Nearly all is right at 600 tokens: logistic(log2(850/600)/0.02) = logistic(25); nearly nothing at 1,200."""
 
 
