@@ -137,7 +137,7 @@ def test_every_block_runs_when_a_page_is_followed(
         text = block.text
         for said, meant in here.items():
             text = text.replace(said, meant)
-        text = BUDGET_IN_PAGES.sub("--budget 45s", text)
+        text = BUDGET_IN_PAGES.sub("--budget 20s", text)
         if block.language == "python":
             code = compile("\n" * (block.line - 1) + text, str(page), "exec", dont_inherit=True)
             exec(code, names)
