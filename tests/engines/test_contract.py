@@ -29,9 +29,11 @@ from longproof.testing.lying_engine import HONEST, lying_engine
 async def test_adapter_keeps_the_contract_when_the_server_is_honest(dialect: Dialect) -> None:
     async with lying_engine(HONEST.but(dialect=dialect, adds_bos=dialect is VLLM)) as url:
         engine = await connect(url)
-        for check in CONTRACT:
-            await check(engine)
-        await engine.aclose()
+        try:
+            for check in CONTRACT:
+                await check(engine)
+        finally:
+            await engine.aclose()
 
 
 @pytest.mark.parametrize(

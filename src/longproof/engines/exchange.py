@@ -117,11 +117,16 @@ class Exchange:
     async def _converse(self, dialer: Dialer) -> EndedBy:
         url = httpx.URL(self._out.url)
         head = _request_head(dialer.request_target(url), url, {**dialer.headers(url), **self._out.headers}, self._out)
-        self._answer = answer = await dialer.dial(url, lambda: HttpAnswer(self, self._clock, self._backlog))
+        answer = await dialer.dial(url, self._connection)
         self._submitted_ns = self._clock.now_ns()  # connecting is not part of any latency
         await answer.send(head, self._out.body)
         self._out = replace(self._out, body=_SENT)  # a long body is not kept for as long as its answer takes
         return await self._over
+
+    def _connection(self) -> HttpAnswer:
+        """Known from the moment it is made: who gives up while it is being connected closes it all the same."""
+        self._answer = HttpAnswer(self, self._clock, self._backlog)
+        return self._answer
 
     # -- what the answer tells ----------------------------------------------------------------------------------------
 

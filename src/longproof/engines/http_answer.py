@@ -139,6 +139,8 @@ class HttpAnswer(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        if self._silent:  # somebody gave up while it was being connected
+            self._transport.abort()
 
     def pause_writing(self) -> None:
         self._writable.clear()
