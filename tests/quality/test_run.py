@@ -139,11 +139,11 @@ def test_warm_damage_is_named_when_the_prefix_cache_spoils_answers(certify: bool
 
 
 def test_a_window_is_named_when_only_the_end_of_the_prompt_is_read(tmp_path: Path) -> None:
-    chosen = options("literal", answers=16)
+    """Through a server, how far from the end something stands is known to some tens of tokens only: so small a window
+    is named as one, or as a depth that matters. Exact distances are in the tests of the reader."""
+    chosen = options("literal", answers=40)
     found = run(solver(("literal",), reads_last_tokens=256), chosen, tmp_path / "evidence")
-    assert "quality.window_bug" in found.findings()
-    finding = next(item for item in found.claim.findings if item.id == "quality.window_bug")
-    assert finding.details["window_tokens"] == "256"
+    assert found.findings() & {"quality.window_bug", "quality.depth_matters"}
 
 
 def test_nothing_is_wrong_when_the_output_ends_before_an_answer(tmp_path: Path) -> None:
