@@ -8,13 +8,15 @@ from pathlib import Path
 
 from longproof.asking.context import BudgetSpent, ProbeContext
 from longproof.asking.prompts import PromptBuilder
+from longproof.claim.findings import Reader
 from longproof.claim.statements import Finding, NotShown, Statement
 from longproof.clock import SystemClock
 from longproof.engines.base import Engine
 from longproof.engines.registry import connect
 from longproof.evidence.records import Protocol, RequestBody, WindowBody
 from longproof.evidence.store import Journal
-from longproof.testing.builders import build_header, build_protocol
+from longproof.testing.builders import build_header, build_protocol, build_view
+from longproof.testing.lying_engine import LyingEngine
 
 PROTOCOL = build_protocol(output_tokens=8)
 
@@ -75,3 +77,14 @@ def statement(found: list[Statement | Finding | NotShown], metric: str, length: 
 
 def findings(found: list[Statement | Finding | NotShown]) -> list[str]:
     return [item.id for item in found if isinstance(item, Finding)]
+
+
+def said(ctx: ProbeContext, read: Reader) -> list[Statement | Finding | NotShown]:
+    """What a reader says of all that the context has recorded."""
+    view = build_view(*((record.key, record.body) for record in ctx.journal.records), header=ctx.journal.header)
+    return list(read(view))
+
+
+def asked(engine: LyingEngine) -> int:
+    """Chats that were served; connecting asks for one completion."""
+    return sum(served.path == "/v1/chat/completions" for served in engine.log.requests)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from probing import Allowance, findings, probing, requests, statement
+from probing import Allowance, asked, findings, probing, requests, said, statement
 
 from longproof.asking.arrivals import Lengths, one_length
 from longproof.asking.background import Background
@@ -17,7 +17,7 @@ from longproof.domain.outcome import Outcome, classify
 from longproof.evidence.records import RequestBody, WindowBody
 from longproof.probe import busy
 from longproof.testing.behaviour import Behaviour
-from longproof.testing.builders import build_protocol, build_view
+from longproof.testing.builders import build_protocol
 from longproof.testing.dialects import LLAMACPP, VLLM
 from longproof.testing.lies_of_load import (
     AdmitThenHang,
@@ -28,7 +28,7 @@ from longproof.testing.lies_of_load import (
     Thrash,
     WrongWhenBusy,
 )
-from longproof.testing.lying_engine import HONEST, LyingEngine, lying_engine
+from longproof.testing.lying_engine import HONEST, lying_engine
 
 Said = list[Statement | Finding | NotShown]
 S = 1_000_000_000
@@ -63,21 +63,11 @@ def plan(**changes: object) -> busy.BusyPlan:
     return busy.BusyPlan(**chosen)  # type: ignore[arg-type] - fields by name
 
 
-def said(ctx: ProbeContext) -> Said:
-    view = build_view(*((record.key, record.body) for record in ctx.journal.records), header=ctx.journal.header)
-    return list(reader.read(view))
-
-
-def asked(engine: LyingEngine) -> int:
-    """Chats that were served; connecting asks for one completion."""
-    return sum(served.path == "/v1/chat/completions" for served in engine.log.requests)
-
-
 async def run(behaviour: Behaviour, directory: Path, **changes: object) -> Said:
     with lying_engine(behaviour) as url:
         async with probing(url, directory, protocol=PROTOCOL) as ctx:
             await busy.run(ctx, plan(**changes))
-            return said(ctx)
+            return said(ctx, reader.read)
 
 
 def of_role(ctx: ProbeContext, role: str) -> dict[str, RequestBody]:
@@ -90,7 +80,7 @@ async def test_phases_follow_each_other_when_the_probe_runs(tmp_path: Path) -> N
             await busy.run(ctx, plan(injections=2))
             windows = [r.key for r in ctx.journal.records if isinstance(r.body, WindowBody)]
             longs, shorts, own = (of_role(ctx, role) for role in ("long", "short", "own"))
-            found = said(ctx)
+            found = said(ctx, reader.read)
     assert windows == ["busy/before", "busy/during/0", "busy/during/1", "busy/after", "busy/together"]
     assert list(longs) == ["busy/long/0", "busy/long/1", "busy/during/0#1/long", "busy/during/1#1/long"]
     assert {classify(body.timeline) for body in (*longs.values(), *shorts.values())} == {Outcome.COMPLETED}

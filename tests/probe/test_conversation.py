@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from probing import Allowance, findings, probing
+from probing import Allowance, findings, probing, said
 
-from longproof.asking.context import BudgetSpent, ProbeContext
+from longproof.asking.context import BudgetSpent
 from longproof.claim.findings import conversation as reader
 from longproof.claim.statements import Finding, NotShown, Statement
 from longproof.domain.measure import Measured
@@ -15,17 +15,12 @@ from longproof.domain.request import Route
 from longproof.evidence.records import RequestBody, WindowBody
 from longproof.probe import conversation
 from longproof.probe.conversation import ConversationPlan, cost
-from longproof.testing.builders import build_protocol, build_view
+from longproof.testing.builders import build_protocol
 from longproof.testing.dialects import LLAMACPP, OPENAI, VLLM, Dialect
 from longproof.testing.lying_engine import HONEST, lying_engine
 
 ENGINE = HONEST.but(dialect=VLLM, slots=8, prefill_tokens_per_s=8_000.0, token_s=0.001, cache_entries=16)
 PLAN = ConversationPlan(first_tokens=1024, delta_tokens=128, turns=3, concurrencies=(1, 2), repeats=3)
-
-
-def said(ctx: ProbeContext) -> list[Statement | Finding | NotShown]:
-    view = build_view(*((record.key, record.body) for record in ctx.journal.records), header=ctx.journal.header)
-    return list(reader.read(view))
 
 
 def of(found: list[Statement | Finding | NotShown], id_: str) -> float:
@@ -40,7 +35,7 @@ async def test_later_turns_are_cheap_and_nothing_is_found_when_the_engine_caches
 ) -> None:
     async with (server := lying_engine(ENGINE.but(dialect=dialect))), probing(server.url, tmp_path) as ctx:
         await conversation.run(ctx, PLAN)
-        found = said(ctx)
+        found = said(ctx, reader.read)
     assert findings(found) == []
     assert of(found, "conversation.conversation_cached_fraction.c1.turn3") > 0.8
     assert of(found, "conversation.conversation_cached_fraction.c2.turn3") > 0.8
@@ -79,7 +74,7 @@ async def test_every_turn_is_cold_when_the_engine_keeps_nothing(tmp_path: Path) 
     plan = ConversationPlan(first_tokens=1024, delta_tokens=128, turns=3, concurrencies=(1,), repeats=5)
     async with (server := lying_engine(engine)), probing(server.url, tmp_path) as ctx:
         await conversation.run(ctx, plan)
-        assert findings(said(ctx)) == ["conversation.every_turn_cold"]
+        assert findings(said(ctx, reader.read)) == ["conversation.every_turn_cold"]
 
 
 async def test_a_cache_is_lost_when_more_talk_than_it_has_places(tmp_path: Path) -> None:
@@ -87,7 +82,7 @@ async def test_a_cache_is_lost_when_more_talk_than_it_has_places(tmp_path: Path)
     plan = ConversationPlan(first_tokens=1024, delta_tokens=128, turns=3, concurrencies=(1, 8), repeats=3)
     async with (server := lying_engine(ENGINE.but(cache_entries=2))), probing(server.url, tmp_path) as ctx:
         await conversation.run(ctx, plan)
-        assert findings(said(ctx)) == ["conversation.cache_lost"]
+        assert findings(said(ctx, reader.read)) == ["conversation.cache_lost"]
 
 
 async def test_ids_go_on_where_they_ended_when_prompts_are_sent_as_ids(tmp_path: Path) -> None:
@@ -95,7 +90,7 @@ async def test_ids_go_on_where_they_ended_when_prompts_are_sent_as_ids(tmp_path:
     plan = ConversationPlan(first_tokens=600, delta_tokens=64, turns=3, concurrencies=(1,), repeats=1)
     async with (server := lying_engine(ENGINE)), probing(server.url, tmp_path, protocol=protocol) as ctx:
         await conversation.run(ctx, plan)
-        found = said(ctx)
+        found = said(ctx, reader.read)
         turns = [record.key for record in ctx.journal.records if isinstance(record.body, WindowBody)]
     assert turns == [f"conversation/c1/0/1/turn{turn}" for turn in (1, 2, 3)]
     assert of(found, "conversation.conversation_cached_fraction.c1.turn3") > 0.8
@@ -131,7 +126,7 @@ async def test_the_embedded_engine_keeps_a_conversation_when_it_goes_on(embedded
     protocol = build_protocol(output_tokens=4)
     async with probing(embedded_url, tmp_path, protocol=protocol) as ctx:
         await conversation.run(ctx, plan)
-        found = said(ctx)
+        found = said(ctx, reader.read)
     assert findings(found) == []
     assert of(found, "conversation.conversation_cached_fraction.c1.turn2") > 0.9
     assert of(found, "conversation.conversation_cached_fraction.c1.turn3") > 0.9

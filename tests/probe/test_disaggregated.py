@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from probing import Allowance, findings, probing, requests, statement
+from probing import Allowance, findings, probing, requests, said, statement
 
 from longproof.asking.context import BudgetSpent, ProbeContext
 from longproof.claim.findings import disaggregated as reader
@@ -17,7 +17,7 @@ from longproof.probe import disaggregated
 from longproof.probe.disaggregated import DisaggregatedPlan
 from longproof.prove.target import PdTarget
 from longproof.testing.behaviour import Behaviour
-from longproof.testing.builders import build_protocol, build_view
+from longproof.testing.builders import build_protocol
 from longproof.testing.dialects import VLLM
 from longproof.testing.lie import Lie
 from longproof.testing.lies import Refuse, SlowPrefill
@@ -41,17 +41,12 @@ async def through(
             yield ctx
 
 
-def said(ctx: ProbeContext) -> list[Statement | Finding | NotShown]:
-    view = build_view(*((record.key, record.body) for record in ctx.journal.records), header=ctx.journal.header)
-    return list(reader.read(view))
-
-
 async def run(
     pair: PdPair, directory: Path, *, plan: DisaggregatedPlan = PLAN, timeout_s: float = 60.0
 ) -> list[Statement | Finding | NotShown]:
     async with through(pair, directory, timeout_s=timeout_s) as ctx:
         await disaggregated.run(ctx, plan)
-        return said(ctx)
+        return said(ctx, reader.read)
 
 
 async def test_every_prompt_goes_through_both_and_is_computed_alone_when_the_probe_runs(tmp_path: Path) -> None:
@@ -59,7 +54,7 @@ async def test_every_prompt_goes_through_both_and_is_computed_alone_when_the_pro
     async with through(pair, tmp_path) as ctx:
         await disaggregated.run(ctx, PLAN)
         sent = requests(ctx)
-        found = said(ctx)
+        found = said(ctx, reader.read)
     assert len(sent) == disaggregated.cost(PLAN, 8)[0] == 2 * (2 * 3 + 2) + 2 * 2
     arms = ("pair", "alone", "control")
     assert list(sent)[:6] == [f"disaggregated/{arm}/{length}/0" for length in (400, 1_200) for arm in arms]
@@ -121,7 +116,7 @@ async def test_nothing_is_asked_when_there_is_one_server(tmp_path: Path) -> None
     async with (server := lying_engine(SIDE)), probing(server.url, tmp_path) as ctx:
         await disaggregated.run(ctx, PLAN)
         assert not requests(ctx)
-        assert [item.topic for item in said(ctx) if isinstance(item, NotShown)] == ["disaggregated"]
+        assert [item.topic for item in said(ctx, reader.read) if isinstance(item, NotShown)] == ["disaggregated"]
 
 
 async def test_nothing_is_asked_twice_when_a_run_resumes(tmp_path: Path) -> None:

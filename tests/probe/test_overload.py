@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from probing import findings, probing, requests, statement
+from probing import asked, findings, probing, requests, said, statement
 
-from longproof.asking.context import ProbeContext
 from longproof.asking.recovery import EngineGone
 from longproof.claim.findings import overload as reader
 from longproof.claim.statements import Finding, NotShown, Statement
@@ -15,11 +14,11 @@ from longproof.domain.measure import Measured
 from longproof.evidence.records import WindowBody
 from longproof.probe import overload
 from longproof.testing.behaviour import Behaviour
-from longproof.testing.builders import build_protocol, build_view
+from longproof.testing.builders import build_protocol
 from longproof.testing.dialects import VLLM
 from longproof.testing.lies import Crash
 from longproof.testing.lies_of_load import AdmitThenHang, BusyInStream, NoRetryAfter, SlowRecovery, Thrash
-from longproof.testing.lying_engine import HONEST, LyingEngine, lying_engine
+from longproof.testing.lying_engine import HONEST, lying_engine
 
 Said = list[Statement | Finding | NotShown]
 S = 1_000_000_000
@@ -53,21 +52,11 @@ def plan(**changes: object) -> overload.OverloadPlan:
     return overload.OverloadPlan(**chosen)  # type: ignore[arg-type] - fields by name
 
 
-def said(ctx: ProbeContext) -> Said:
-    view = build_view(*((record.key, record.body) for record in ctx.journal.records), header=ctx.journal.header)
-    return list(reader.read(view))
-
-
-def asked(engine: LyingEngine) -> int:
-    """Chats that were served; connecting asks for one completion."""
-    return sum(served.path == "/v1/chat/completions" for served in engine.log.requests)
-
-
 async def run(behaviour: Behaviour, directory: Path, **changes: object) -> Said:
     with lying_engine(behaviour) as url:
         async with probing(url, directory, protocol=PROTOCOL) as ctx:
             await overload.run(ctx, plan(**changes))
-            return said(ctx)
+            return said(ctx, reader.read)
 
 
 def test_steps_double_up_to_the_most_when_asked() -> None:
@@ -86,7 +75,7 @@ async def test_steps_follow_each_other_and_then_recovery_when_the_probe_runs(tmp
         async with probing(url, tmp_path, protocol=PROTOCOL) as ctx:
             await overload.run(ctx, plan())
             windows = [r.key for r in ctx.journal.records if isinstance(r.body, WindowBody)]
-            sent, found = requests(ctx), said(ctx)
+            sent, found = requests(ctx), said(ctx, reader.read)
     assert windows[:4] == ["overload/idle", "overload/step/2", "overload/step/4", "overload/step/16"]
     assert windows[4] == "overload/recovery/0"
     assert len([key for key in sent if key.startswith("overload/recovery/")]) >= 3
@@ -157,4 +146,4 @@ async def test_a_crash_is_named_when_the_server_goes_away(tmp_path: Path) -> Non
         async with probing(url, tmp_path, protocol=PROTOCOL) as ctx:
             with pytest.raises(EngineGone):
                 await overload.run(ctx, plan())
-            assert "overload.crash" in findings(said(ctx))
+            assert "overload.crash" in findings(said(ctx, reader.read))

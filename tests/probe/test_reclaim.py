@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from probing import Allowance, findings, probing, requests
+from probing import Allowance, findings, probing, requests, said
 
-from longproof.asking.context import BudgetSpent, ProbeContext
+from longproof.asking.context import BudgetSpent
 from longproof.claim.findings import reclaim as reader
 from longproof.claim.statements import Finding, NotShown, Standing, Statement
 from longproof.domain.measure import reported
@@ -16,7 +16,7 @@ from longproof.evidence.records import WindowBody
 from longproof.probe import reclaim
 from longproof.probe.reclaim import ReclaimPlan
 from longproof.testing.behaviour import Behaviour
-from longproof.testing.builders import build_deployment, build_request, build_timeline, build_view
+from longproof.testing.builders import build_deployment, build_request, build_timeline
 from longproof.testing.dialects import OPENAI, VLLM
 from longproof.testing.engine_log import Ending
 from longproof.testing.lies import IgnoreDisconnect
@@ -27,15 +27,10 @@ SLOW = HONEST.but(prefill_tokens_per_s=20_000.0, token_s=0.006)
 PLAN = ReclaimPlan(length_tokens=800, largest_tokens=2_000, decode_tokens=40, cycles=2, slow_s=0.5, sample_every_s=0.02)
 
 
-def said(ctx: ProbeContext) -> list[Statement | Finding | NotShown]:
-    view = build_view(*((record.key, record.body) for record in ctx.journal.records), header=ctx.journal.header)
-    return list(reader.read(view))
-
-
 async def run(server: LyingEngine, directory: Path, plan: ReclaimPlan = PLAN) -> list[Statement | Finding | NotShown]:
     async with probing(server.url, directory) as ctx:
         await reclaim.run(ctx, plan)
-        return said(ctx)
+        return said(ctx, reader.read)
 
 
 async def test_clients_leave_in_every_stage_and_the_largest_follows_when_the_probe_runs(tmp_path: Path) -> None:
@@ -68,7 +63,7 @@ async def test_requests_wait_behind_others_when_the_engine_can_be_filled(tmp_pat
             length_tokens=800, largest_tokens=2_000, decode_tokens=200, cycles=1, blockers=2, sample_every_s=0.02
         )
         await reclaim.run(ctx, plan)
-        found = said(ctx)
+        found = said(ctx, reader.read)
     [queued] = [item for item in found if isinstance(item, Statement) and item.metric == "reclaim_time_queued"]
     assert queued.standing is Standing.SHOWN
     assert queued.conditions["seen_waiting"] == "1 of 1"

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from probing import Allowance, findings, probing, requests
+from probing import Allowance, findings, probing, requests, said
 
-from longproof.asking.context import BudgetSpent, ProbeContext
+from longproof.asking.context import BudgetSpent
 from longproof.asking.recovery import EngineGone
 from longproof.asking.restarter import CommandRestarter, Restarted, Restarter
 from longproof.claim.findings import restart as reader
@@ -19,7 +19,6 @@ from longproof.domain.measure import Measured
 from longproof.evidence.records import NoteBody
 from longproof.probe import restart
 from longproof.probe.restart import RestartPlan
-from longproof.testing.builders import build_view
 from longproof.testing.dialects import VLLM
 from longproof.testing.lies_of_load import RestartChanges
 from longproof.testing.lying_engine import HONEST, LyingEngine, lying_engine
@@ -34,11 +33,6 @@ OTHER = {"restart.failed", "restart.changed"}
 """What an honest engine never shows. Whether its times moved depends on the machine: seeds and claims tell that."""
 
 
-def said(ctx: ProbeContext) -> list[Statement | Finding | NotShown]:
-    view = build_view(*((record.key, record.body) for record in ctx.journal.records), header=ctx.journal.header)
-    return list(reader.read(view))
-
-
 def by_command(server: LyingEngine) -> CommandRestarter:
     return CommandRestarter(f"{sys.executable} -m longproof.testing.restart {server.control_url}")
 
@@ -48,7 +42,7 @@ async def run(
 ) -> list[Statement | Finding | NotShown]:
     async with probing(server.url, directory) as ctx:
         await restart.run(replace(ctx, restarter=restarter or by_command(server)), plan)
-        return said(ctx)
+        return said(ctx, reader.read)
 
 
 async def test_the_same_cells_are_asked_on_both_sides_when_it_restarts(tmp_path: Path) -> None:
@@ -118,7 +112,7 @@ async def test_the_run_ends_with_a_fault_when_the_server_does_not_come_back(tmp_
     async with server, probing(server.url, tmp_path) as ctx:
         with pytest.raises(EngineGone):
             await restart.run(replace(ctx, restarter=Killer()), replace(PLAN, deadline_s=1.0))  # type: ignore[arg-type]
-        found = said(ctx)
+        found = said(ctx, reader.read)
     assert [(item.id, item.severity.value) for item in found if isinstance(item, Finding)] == [
         ("restart.failed", "fault")
     ]
@@ -151,7 +145,7 @@ async def test_nothing_is_restarted_when_nobody_can(tmp_path: Path) -> None:
     async with (server := lying_engine(ENGINE)), probing(server.url, tmp_path) as ctx:
         await restart.run(ctx, PLAN)
         assert not requests(ctx)
-        assert [item.topic for item in said(ctx) if isinstance(item, NotShown)] == ["restart"]
+        assert [item.topic for item in said(ctx, reader.read) if isinstance(item, NotShown)] == ["restart"]
 
 
 async def test_it_restarts_once_when_a_run_resumes(tmp_path: Path) -> None:

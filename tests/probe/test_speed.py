@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from probing import Allowance, findings, probing, requests, statement
+from probing import Allowance, findings, probing, requests, said, statement
 
-from longproof.asking.context import BudgetSpent, ProbeContext
+from longproof.asking.context import BudgetSpent
 from longproof.claim.findings import speed as reader
 from longproof.claim.statements import Finding, NotShown, Statement
 from longproof.domain.measure import Measured
 from longproof.evidence.records import NoteBody
 from longproof.probe import speed
 from longproof.testing.behaviour import Behaviour
-from longproof.testing.builders import build_view
 from longproof.testing.dialects import OPENAI, VLLM
 from longproof.testing.lies import BigChunks, ClampOutput, FalseCached, NoUsage, Refuse
 from longproof.testing.lying_engine import HONEST, LyingEngine, lying_engine
@@ -22,15 +21,10 @@ from longproof.testing.lying_engine import HONEST, LyingEngine, lying_engine
 LENGTHS = (200, 400, 800)
 
 
-def said(ctx: ProbeContext) -> list[Statement | Finding | NotShown]:
-    view = build_view(*((record.key, record.body) for record in ctx.journal.records), header=ctx.journal.header)
-    return list(reader.read(view))
-
-
 async def run(server: LyingEngine, directory: Path, repeats: int = 2) -> list[Statement | Finding | NotShown]:
     async with probing(server.url, directory) as ctx:
         await speed.run(ctx, LENGTHS, repeats)
-        return said(ctx)
+        return said(ctx, reader.read)
 
 
 async def test_rounds_go_short_to_long_after_a_warm_up_when_the_probe_runs(tmp_path: Path) -> None:
@@ -89,7 +83,7 @@ async def test_other_lengths_go_on_when_one_cannot_be_promised(tmp_path: Path) -
         await speed.run(ctx, (9, 200), 1)
         assert list(requests(ctx)) == ["speed/cold/200/0"]
         notes = [record.body for record in ctx.journal.records if isinstance(record.body, NoteBody)]
-        found = said(ctx)
+        found = said(ctx, reader.read)
     assert {note.what for note in notes} == {"shared_prefix", "length_unproven"}
     assert [item.topic for item in found if isinstance(item, NotShown)] == ["speed_at_9"]
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from probing import Allowance, findings, probing
+from probing import Allowance, findings, probing, said
 
-from longproof.asking.context import BudgetSpent, ProbeContext
+from longproof.asking.context import BudgetSpent
 from longproof.claim.findings import sustained as reader
 from longproof.claim.statements import Finding, NotShown, Statement
 from longproof.engines.embedded import EmbeddedServer
@@ -16,7 +16,6 @@ from longproof.engines.registry import connect
 from longproof.evidence.records import NoteBody, RequestBody, WindowBody
 from longproof.probe import sustained
 from longproof.probe.sustained import SustainedPlan
-from longproof.testing.builders import build_view
 from longproof.testing.dialects import VLLM
 from longproof.testing.lies_of_load import Degrade, LeakKv, LeakMemory
 from longproof.testing.lying_engine import HONEST, LyingEngine, lying_engine
@@ -27,15 +26,10 @@ ENGINE = HONEST.but(dialect=VLLM, slots=8, prefill_tokens_per_s=20_000.0, token_
 PLAN = SustainedPlan(short_tokens=200, long_tokens=2000, concurrency=2, windows=14, window_ns=S // 3)
 
 
-def said(ctx: ProbeContext) -> list[Statement | Finding | NotShown]:
-    view = build_view(*((record.key, record.body) for record in ctx.journal.records), header=ctx.journal.header)
-    return list(reader.read(view))
-
-
 async def run(server: LyingEngine, directory: Path, plan: SustainedPlan = PLAN) -> list[Statement | Finding | NotShown]:
     async with probing(server.url, directory) as ctx:
         await sustained.run(ctx, plan)
-        return said(ctx)
+        return said(ctx, reader.read)
 
 
 async def test_every_window_asks_the_same_and_no_prompt_twice_when_the_probe_runs(tmp_path: Path) -> None:
@@ -65,7 +59,7 @@ async def test_a_resumed_run_goes_on_with_the_next_window_when_the_budget_had_en
         async with probing(server.url, tmp_path, allowance=Allowance(2)) as ctx:
             with pytest.raises(BudgetSpent):
                 await sustained.run(ctx, PLAN)
-            assert [item.topic for item in said(ctx) if isinstance(item, NotShown)] == ["sustained_change"]
+            assert [item.topic for item in said(ctx, reader.read) if isinstance(item, NotShown)] == ["sustained_change"]
         async with probing(server.url, tmp_path, allowance=Allowance(1)) as ctx:
             with pytest.raises(BudgetSpent):
                 await sustained.run(ctx, PLAN)

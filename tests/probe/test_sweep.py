@@ -5,26 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from probing import Allowance, findings, probing
+from probing import Allowance, findings, probing, said
 
-from longproof.asking.context import BudgetSpent, ProbeContext
+from longproof.asking.context import BudgetSpent
 from longproof.claim.findings import sweep as reader
 from longproof.claim.statements import Finding, NotShown, Standing, Statement
 from longproof.domain.measure import Measured
 from longproof.evidence.records import NoteBody, RequestBody, WindowBody
 from longproof.probe import sweep
 from longproof.probe.sweep import SweepPlan, cells, cost
-from longproof.testing.builders import build_view
 from longproof.testing.dialects import LLAMACPP, VLLM, Dialect
 from longproof.testing.lying_engine import HONEST, lying_engine
 
 ENGINE = HONEST.but(dialect=VLLM, slots=8, prefill_tokens_per_s=20_000.0, token_s=0.002, cache_entries=64)
 PLAN = SweepPlan(lengths=(600, 1200), concurrencies=(1, 4), rounds=2, per_round=4)
-
-
-def said(ctx: ProbeContext) -> list[Statement | Finding | NotShown]:
-    view = build_view(*((record.key, record.body) for record in ctx.journal.records), header=ctx.journal.header)
-    return list(reader.read(view))
 
 
 def of(found: list[Statement | Finding | NotShown], id_: str) -> float:
@@ -37,7 +31,7 @@ def of(found: list[Statement | Finding | NotShown], id_: str) -> float:
 async def test_an_honest_engine_gives_every_cell_and_no_finding_when_swept(dialect: Dialect, tmp_path: Path) -> None:
     async with (server := lying_engine(ENGINE.but(dialect=dialect))), probing(server.url, tmp_path) as ctx:
         await sweep.run(ctx, PLAN)
-        records, found = ctx.journal.records, said(ctx)
+        records, found = ctx.journal.records, said(ctx, reader.read)
     windows = [record.key for record in records if isinstance(record.body, WindowBody)]
     first = [f"sweep/{length}/c{at}/{cache}" for length in (600, 1200) for at in (1, 4) for cache in ("cold", "hit")]
     assert windows == [*(f"{cell}/0" for cell in first), *(f"{cell}/1" for cell in reversed(first))]
@@ -61,7 +55,7 @@ async def test_a_cell_is_left_out_and_said_when_the_pool_does_not_hold_it(tmp_pa
             for record in ctx.journal.records
             if isinstance(record.body, NoteBody) and record.body.what == "does_not_fit"
         ]
-        found = said(ctx)
+        found = said(ctx, reader.read)
     assert notes == [4832]
     assert "sweep_1200_c4_cold" in [item.topic for item in found if isinstance(item, NotShown)]
     assert [item.id for item in found if isinstance(item, Statement) and item.metric == "sweep_ttft"] == [

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from probing import Allowance, findings, probing, requests, statement
+from probing import Allowance, findings, probing, requests, said, statement
 
-from longproof.asking.context import BudgetSpent, ProbeContext
+from longproof.asking.context import BudgetSpent
 from longproof.claim.findings import warmth as reader
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.domain.measure import Measured
 from longproof.probe import warmth
-from longproof.testing.builders import build_protocol, build_view
+from longproof.testing.builders import build_protocol
 from longproof.testing.dialects import LLAMACPP, OPENAI, VLLM, Dialect
 from longproof.testing.lies import FalseCached, HideCached, IgnoreCold
 from longproof.testing.lying_engine import HONEST, LyingEngine, lying_engine
@@ -21,15 +21,10 @@ LENGTHS = (600, 1200)
 SLOW = HONEST.but(prefill_tokens_per_s=8_000.0)
 
 
-def said(ctx: ProbeContext) -> list[Statement | Finding | NotShown]:
-    view = build_view(*((record.key, record.body) for record in ctx.journal.records), header=ctx.journal.header)
-    return list(reader.read(view))
-
-
 async def run(server: LyingEngine, directory: Path, repeats: int = 2) -> list[Statement | Finding | NotShown]:
     async with probing(server.url, directory) as ctx:
         await warmth.run(ctx, LENGTHS, repeats)
-        return said(ctx)
+        return said(ctx, reader.read)
 
 
 async def test_arms_of_a_pair_follow_each_other_when_the_probe_runs(tmp_path: Path) -> None:
@@ -69,7 +64,7 @@ async def test_a_torn_pair_is_warmed_again_when_a_run_resumes(tmp_path: Path) ->
             sent = requests(ctx)
             await warmth.run(ctx, (600,), 1)
             assert requests(ctx) == sent
-            found = said(ctx)
+            found = said(ctx, reader.read)
     assert list(sent) == [
         "warmth/cold/600/0",
         "warmth/rewarm/600/0/2",
@@ -136,7 +131,7 @@ async def test_the_embedded_engine_reuses_its_cache_and_says_so_when_asked(embed
     """192 tokens less about 25 of template and nonce leave a tail of 64 and its end: a little over half is kept."""
     async with probing(embedded_url, tmp_path, protocol=build_protocol(output_tokens=2)) as ctx:
         await warmth.run(ctx, (192,), 1)
-        found = said(ctx)
+        found = said(ctx, reader.read)
     assert findings(found) == []
     (share,) = statement(found, "cached_fraction", 192).samples
     assert share > 0.9
