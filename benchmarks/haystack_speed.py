@@ -31,7 +31,7 @@ from longproof.engines.base import Engine
 from longproof.engines.embedded import EmbeddedOptions, start_embedded
 from longproof.engines.model_files import resolve_model
 from longproof.engines.registry import connect
-from longproof.quality.corpora import open_corpus
+from longproof.quality.corpora.opening import open_corpus
 from longproof.quality.haystack import TokenizedCorpus, choose_haystack, haystack_text, tokenize_corpus
 from longproof.quality.item import Needle
 

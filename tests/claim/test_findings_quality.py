@@ -15,10 +15,11 @@ from longproof.claim.statements import Claim, Finding, NotShown, Standing, State
 from longproof.claim.view import EvidenceView
 from longproof.domain.events import EndedBy, Usage
 from longproof.domain.verdict import Fail, Pass, Undecided
-from longproof.evidence.records import Body, ItemBody, Placed
+from longproof.evidence.records import Body
 from longproof.prove.parameters import step_of
 from longproof.quality.corpora.generated import generated
 from longproof.quality.item import Item
+from longproof.quality.judging import stored
 from longproof.quality.plan import QualityPlan
 from longproof.quality.tasks import FAMILIES
 from longproof.report.verdict import three_numbers
@@ -49,7 +50,7 @@ def view_of(
     entries: list[tuple[str, Body]] = []
     for name in plan.families:
         for i, item in enumerate(FAMILIES[name].items(seed=0, n=plan.answers, corpus=CORPUS)):
-            entries.append((f"quality/{name}/item/{item.index}", stored(item)))
+            entries.append((f"quality/{name}/item/{item.index}", stored(item, 0)))
             for arm, length in asked(plan, i, arms):
                 cell = {"family": name, "arm": arm, "length": length, "item": item.index, "order": i}
                 sent = length or 100
@@ -72,26 +73,6 @@ def asked(plan: QualityPlan, i: int, arms: Sequence[str]) -> Iterator[tuple[str,
     for arm in arms:
         if arm in ("full", "warm"):
             yield from ((arm, length) for length in plan.lengths)
-
-
-def stored(item: Item) -> ItemBody:
-    return ItemBody(
-        probe="quality",
-        cell={"length": 0},
-        family=item.family,
-        index=item.index,
-        seed=item.seed,
-        needles=tuple(Placed(text=n.text, depth=n.depth, evidence=n.evidence) for n in item.needles),
-        question=item.question,
-        answers=item.answers,
-        candidates=item.candidates,
-        decoys=dict(item.decoys),
-        chance=item.chance,
-        pair=item.pair,
-        answer_tokens=item.answer_tokens,
-        filler=item.kind,
-        depth=item.depth,
-    )
 
 
 def said(view: EvidenceView) -> list[Statement | Finding | NotShown]:

@@ -61,3 +61,9 @@ def test_no_heavy_package_is_loaded_when_a_commands_help_is_asked_for(command: s
     loaded = loaded_by(f"from longproof.cli.main import main; sys.argv = ['longproof', '{command}', '--help']; main()")
     assert "click" in loaded
     assert loaded & HEAVY == set()
+
+
+def test_no_reader_of_documents_is_loaded_when_evidence_is_read() -> None:
+    loaded = loaded_by("import longproof.claim.derive")
+    assert "longproof" in loaded
+    assert loaded & {"pypdf", "selectolax"} == set()  # charset_normalizer comes with numpy.f2py

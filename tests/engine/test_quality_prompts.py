@@ -8,7 +8,7 @@ import pytest
 
 from longproof.domain.request import GenerationRequest, Route
 from longproof.engines.registry import connect
-from longproof.quality.corpora import open_corpus
+from longproof.quality.corpora.opening import open_corpus
 from longproof.quality.haystack import tokenize_corpus
 from longproof.quality.item import Item, Needle
 from longproof.quality.prover import Prover, length_check

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longproof.errors import CorpusError
-from longproof.quality.corpora import Document, TextCorpus, manifest_of, open_corpus
+from longproof.quality.corpora.corpus import Document, TextCorpus, manifest_of
 from longproof.quality.corpora.duplicates import key_of
 from longproof.quality.corpora.generated import CHARS_PER_TOKEN, generated
+from longproof.quality.corpora.opening import open_corpus
 from longproof.quality.corpora.python_own import python_corpus
 from longproof.quality.corpora.units import MOST_CHARS, split_units
 

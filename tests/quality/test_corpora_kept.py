@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from longproof.errors import CorpusError, UsageError
-from longproof.quality.corpora import open_corpus
 from longproof.quality.corpora.kept import keep_corpus, kept_corpora, kept_named, open_kept
+from longproof.quality.corpora.opening import open_corpus
 from longproof.quality.corpora.packages import KNOWN, SourceArchive, keep_known
 
 BACKEND = """

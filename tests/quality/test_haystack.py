@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longproof.errors import CorpusError
-from longproof.quality.corpora import Document, TextCorpus
+from longproof.quality.corpora.corpus import Document, TextCorpus
 from longproof.quality.haystack import Haystack, TokenizedCorpus, choose_haystack, haystack_text
 from longproof.quality.item import Kind, Needle
 from longproof.quality.trim import Pool

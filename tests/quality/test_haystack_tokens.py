@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from longproof.asking.tally import ServerTally, UsageTally
 from longproof.domain.request import Route
 from longproof.engines.registry import connect
-from longproof.quality.corpora import Document, TextCorpus
+from longproof.quality.corpora.corpus import Document, TextCorpus
 from longproof.quality.corpora.generated import generated
 from longproof.quality.haystack import tokenize_corpus
 from longproof.quality.unit_tokens import UnitTokens, _absent_word, count_units

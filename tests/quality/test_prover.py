@@ -18,7 +18,7 @@ from longproof.domain.request import CountSource, GenerationRequest, Prompt, Rou
 from longproof.engines.base import Engine
 from longproof.engines.registry import connect
 from longproof.errors import CorpusError, EngineProtocolError, EngineUnreachable
-from longproof.quality.corpora import Document, TextCorpus
+from longproof.quality.corpora.corpus import Document, TextCorpus
 from longproof.quality.corpora.generated import generated
 from longproof.quality.haystack import TokenizedCorpus, tokenize_corpus
 from longproof.quality.item import Item, Needle

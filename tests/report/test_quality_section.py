@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from longproof.claim.derive import claim_of
 from longproof.claim.view import EvidenceView
-from longproof.evidence.records import Body, ItemBody, Placed
+from longproof.evidence.records import Body
 from longproof.prove.parameters import step_of
 from longproof.quality.corpora.generated import generated
+from longproof.quality.judging import stored
 from longproof.quality.plan import QualityPlan
 from longproof.quality.tasks import FAMILIES
 from longproof.report.html import render_html
@@ -21,24 +22,7 @@ def view_of(*, answers: int = 20, lost_at: int = 4_096, wrong: str = "It is 5555
     plan = QualityPlan(families=("literal",), lengths=LENGTHS, answers=answers)
     entries: list[tuple[str, Body]] = []
     for item in FAMILIES["literal"].items(seed=0, n=answers, corpus=generated(seed=0, tokens=2_000)):
-        body = ItemBody(
-            probe="quality",
-            cell={"length": 0},
-            family=item.family,
-            index=item.index,
-            seed=item.seed,
-            needles=tuple(Placed(text=n.text, depth=n.depth, evidence=n.evidence) for n in item.needles),
-            question=item.question,
-            answers=item.answers,
-            candidates=item.candidates,
-            decoys=dict(item.decoys),
-            chance=item.chance,
-            pair=item.pair,
-            answer_tokens=item.answer_tokens,
-            filler=item.kind,
-            depth=item.depth,
-        )
-        entries.append((f"quality/literal/item/{item.index}", body))
+        entries.append((f"quality/literal/item/{item.index}", stored(item, 0)))
         for arm, length in (("evidence", 0), *(("full", length) for length in LENGTHS)):
             text = wrong if length >= lost_at else item.answers[0]
             timeline = build_timeline(prompt_tokens=length or 100, text=text, finish_reason="stop")

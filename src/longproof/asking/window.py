@@ -27,7 +27,8 @@ from longproof.domain.outcome import Outcome, classify
 from longproof.domain.request import GenerationRequest
 from longproof.engines.request_body import Prepared
 from longproof.errors import EngineMisbehaved
-from longproof.evidence.records import Lag, RequestBody, SamplesBody, WindowBody
+from longproof.evidence.records import Lag, RequestBody, WindowBody
+from longproof.evidence.windows import Window, window_of
 
 _AHEAD_NS = 2 * NS_PER_S
 _LOOK_S = 0.005
@@ -95,15 +96,6 @@ class Load:
     describe: Cell = field(default_factory=dict[str, int | float | str | bool])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoneWindow:
-    """A window that ran to its end, as it stands in the journal."""
-
-    body: WindowBody
-    requests: tuple[tuple[str, RequestBody], ...]
-    samples: tuple[EngineSample, ...]
-
-
 async def run_window(
     ctx: ProbeContext,
     key: str,
@@ -114,7 +106,7 @@ async def run_window(
     expected_tokens: int,
     expected_ns: int,
     sample_every_s: float = 0.25,
-) -> DoneWindow:
+) -> Window:
     """The window under `key`: from the journal if it is there, else by running it. Raises BudgetSpent before it
     starts, never in the middle; what the server does is in the records."""
     if not isinstance(ctx.journal.get(key), WindowBody):
@@ -124,17 +116,12 @@ async def run_window(
     return stored_window(ctx, key)
 
 
-def stored_window(ctx: ProbeContext, key: str) -> DoneWindow:
+def stored_window(ctx: ProbeContext, key: str) -> Window:
     """A window that stands in the journal. KeyError where none does."""
     body = ctx.journal.get(key)
     if not isinstance(body, WindowBody):
         raise KeyError(key)
-    inside = [record for record in ctx.journal.records if record.key.startswith(body.prefix)]
-    return DoneWindow(
-        body=body,
-        requests=tuple((record.key, record.body) for record in inside if isinstance(record.body, RequestBody)),
-        samples=tuple(s for record in inside if isinstance(record.body, SamplesBody) for s in record.body.samples),
-    )
+    return window_of(key, body, ctx.journal.records)
 
 
 class _Running:

@@ -11,10 +11,8 @@ from pydantic import TypeAdapter
 from longproof.claim.view import EvidenceView
 from longproof.evidence.records import ItemBody, RequestBody
 from longproof.quality.item import Item
-from longproof.quality.judging import Ended, Judged, item_of, judged
+from longproof.quality.judging import PROBE, Ended, Judged, item_key, item_of, judged
 from longproof.quality.plan import QualityPlan
-
-PROBE = "quality"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +93,7 @@ def families_of(view: EvidenceView) -> tuple[FamilyReplies, ...]:
 
 
 def _stored(items: Mapping[str, ItemBody], family: str, index: int, length: int) -> ItemBody | None:
-    key = f"{PROBE}/{family}/item/{index}"
-    return items.get(f"{key}/{length}") or items.get(key)
+    return items.get(item_key(family, index, length)) or items.get(item_key(family, index))
 
 
 def _family(name: str, arms: Mapping[tuple[str, int], list[Reply]]) -> FamilyReplies:

@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from longproof.domain.events import EngineSample
 from longproof.domain.measure import value_or_none
-from longproof.evidence.records import CountBody, Header, NoteBody, Record, RequestBody, SamplesBody, WindowBody
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """A window under load that ran to its end: its own record, its requests and the engine's samples, in order."""
-
-    key: str
-    body: WindowBody
-    requests: tuple[tuple[str, RequestBody], ...]
-    samples: tuple[EngineSample, ...]
+from longproof.evidence.records import CountBody, Header, NoteBody, Record, RequestBody, WindowBody
+from longproof.evidence.windows import Window, window_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +53,4 @@ class EvidenceView:
     def windows(self, probe: str) -> tuple[Window, ...]:
         """A probe's windows under load that ran to their end, in order. What a crash tore is not among them."""
         ended = [(r.key, r.body) for r in self.records if isinstance(r.body, WindowBody) and r.body.probe == probe]
-        return tuple(self._window(key, body) for key, body in ended)
-
-    def _window(self, key: str, body: WindowBody) -> Window:
-        inside = [record for record in self.records if record.key.startswith(body.prefix)]
-        return Window(
-            key=key,
-            body=body,
-            requests=tuple((r.key, r.body) for r in inside if isinstance(r.body, RequestBody)),
-            samples=tuple(s for r in inside if isinstance(r.body, SamplesBody) for s in r.body.samples),
-        )
+        return tuple(window_of(key, body, self.records) for key, body in ended)

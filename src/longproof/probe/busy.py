@@ -19,11 +19,12 @@ from longproof.asking.background import Background, ShortRequests
 from longproof.asking.context import Cell, ProbeContext
 from longproof.asking.prompts import LengthUnproven
 from longproof.asking.recovery import check_alive
-from longproof.asking.window import DoneWindow, Load, LoadRequest, run_window, stored_window
+from longproof.asking.window import Load, LoadRequest, run_window, stored_window
 from longproof.clock import NS_PER_S
 from longproof.domain.outcome import Outcome, classify, completed_as_asked
 from longproof.domain.request import GenerationRequest
 from longproof.evidence.records import RequestBody, WindowBody
+from longproof.evidence.windows import Window
 
 PROBE = "busy"
 _MOST_HANGS = 2
@@ -191,7 +192,7 @@ class _Busy:
         for_ns = self._lead_ns + self._watch_ns
         await self._window(f"{PROBE}/{phase}", {"phase": phase}, window=window, for_ns=for_ns, long=None)
 
-    async def _during(self, i: int) -> DoneWindow:
+    async def _during(self, i: int) -> Window:
         """A closed loop goes on until the long request is over; open loops were written down before: three times what
         it takes alone, so that it meets them although it is slowed down."""
         key = f"{PROBE}/during/{i}"
@@ -201,7 +202,7 @@ class _Busy:
             for_ns += 3 * self._alone_ns
         return await self._window(key, cell, window=2 + i, for_ns=for_ns, long=self._plan.long_tokens)
 
-    async def _window(self, key: str, cell: Cell, *, window: int, for_ns: int, long: int | None) -> DoneWindow:
+    async def _window(self, key: str, cell: Cell, *, window: int, for_ns: int, long: int | None) -> Window:
         if not isinstance(self._ctx.journal.get(key), WindowBody):
             await self._shorts.ready()
             load = self._load(window, for_ns, None if long is None else await self._long(key, long))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from longproof.asking.context import ProbeContext
 from longproof.asking.prompts import LengthUnproven
 from longproof.asking.recovery import check_alive
-from longproof.asking.window import DoneWindow, Load, LoadRequest, run_window
+from longproof.asking.window import Load, LoadRequest, run_window
 from longproof.domain.measure import value_or_none
 from longproof.domain.outcome import Outcome, classify, completed_as_asked
 from longproof.domain.request import (
@@ -30,6 +30,7 @@ from longproof.domain.request import (
     TokenCount,
 )
 from longproof.evidence.records import RequestBody, SessionBody, WindowBody
+from longproof.evidence.windows import Window
 from longproof.probe.speed import note_shared_prefix
 
 PROBE = "conversation"
@@ -144,7 +145,7 @@ def _all_at_once(ctx: ProbeContext, talks: Sequence[_Talk]) -> Load:
 
 
 async def _next_turn(
-    ctx: ProbeContext, plan: ConversationPlan, done: DoneWindow, talks: Sequence[_Talk], key: str
+    ctx: ProbeContext, plan: ConversationPlan, done: Window, talks: Sequence[_Talk], key: str
 ) -> list[_Talk]:
     """The conversations whose turn was answered, with the answer and the next question behind it."""
     answers = {int(body.cell["conversation"]): body for _, body in done.requests}
@@ -189,7 +190,7 @@ def _has_room(ctx: ProbeContext, count: TokenCount | None) -> bool:
     return count is None or limit is None or count.total + ctx.protocol.output_tokens <= limit
 
 
-async def _check(ctx: ProbeContext, key: str, done: DoneWindow) -> None:
+async def _check(ctx: ProbeContext, key: str, done: Window) -> None:
     broken = [body.timeline for _, body in done.requests if classify(body.timeline) not in _FINE]
     if broken:
         await check_alive(ctx, key, probe=PROBE, after=broken[-1])

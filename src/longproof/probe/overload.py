@@ -18,12 +18,13 @@ from longproof.asking.background import Background, ShortRequests
 from longproof.asking.context import Cell, ProbeContext
 from longproof.asking.prompts import LengthUnproven
 from longproof.asking.recovery import check_alive
-from longproof.asking.window import DoneWindow, Load, run_window, stored_window
+from longproof.asking.window import Load, run_window, stored_window
 from longproof.clock import NS_PER_S
 from longproof.domain.events import RequestTimeline
 from longproof.domain.outcome import Outcome, classify, completed_as_asked
 from longproof.domain.request import GenerationRequest
 from longproof.evidence.records import WindowBody
+from longproof.evidence.windows import Window
 
 PROBE = "overload"
 _IN_A_ROW = 3
@@ -133,7 +134,7 @@ class _Overload:
                 break
         await self._recovery(done, 1 + len(_loads(self._plan)))
 
-    async def _window(self, name: str, load: Background, number: int, for_ns: int, *, phase: str) -> DoneWindow:
+    async def _window(self, name: str, load: Background, number: int, for_ns: int, *, phase: str) -> Window:
         key = f"{PROBE}/{name}"
         if not isinstance(self._ctx.journal.get(key), WindowBody):
             requests = self._of_one if load is self._one else ShortRequests(self._ctx, load, probe=PROBE)
@@ -180,7 +181,7 @@ class _Overload:
             return most
         return min(most, max(self._plan.least_patience_s, self._plan.patience * together * self._alone_s))
 
-    async def _check(self, window: DoneWindow) -> None:
+    async def _check(self, window: Window) -> None:
         broken = [body.timeline for _, body in window.requests if classify(body.timeline) in _BROKEN]
         if broken:
             gone = [timeline for timeline in broken if classify(timeline) is Outcome.UNREACHABLE]

@@ -19,12 +19,13 @@ from longproof.asking.prompts import LengthUnproven
 from longproof.asking.recovery import check_alive
 from longproof.asking.sampler import WATCHED
 from longproof.asking.stock import PromptStock
-from longproof.asking.window import DoneWindow, Load, LoadRequest, run_window
+from longproof.asking.window import Load, LoadRequest, run_window
 from longproof.clock import NS_PER_S
 from longproof.domain.events import EngineSample
 from longproof.domain.outcome import Outcome, classify
 from longproof.errors import EngineMisbehaved
 from longproof.evidence.records import RequestBody
+from longproof.evidence.windows import Window
 
 PROBE = "sustained"
 WARMUP_PART = 8
@@ -130,7 +131,7 @@ def _load(ctx: ProbeContext, plan: SustainedPlan, index: int, short: PromptStock
     )
 
 
-async def _check(ctx: ProbeContext, index: int, done: DoneWindow) -> None:
+async def _check(ctx: ProbeContext, index: int, done: Window) -> None:
     """After a window in which something broke: is the server still there?"""
     broken = [body.timeline for _, body in done.requests if classify(body.timeline) not in _FINE]
     if broken:
@@ -185,7 +186,7 @@ def _same(samples: list[EngineSample]) -> bool:
     return len({sample.kv_usage for sample in samples}) == 1
 
 
-def _tokens(done: DoneWindow) -> int:
+def _tokens(done: Window) -> int:
     return sum(_used(body) for _, body in done.requests)
 
 

@@ -18,12 +18,13 @@ from longproof.asking.context import Cell, ProbeContext
 from longproof.asking.prompts import LengthUnproven
 from longproof.asking.recovery import check_alive
 from longproof.asking.stock import PromptStock
-from longproof.asking.window import DoneWindow, Load, LoadRequest, run_window
+from longproof.asking.window import Load, LoadRequest, run_window
 from longproof.clock import NS_PER_S
 from longproof.domain.measure import value_or_none
 from longproof.domain.outcome import Outcome, classify
 from longproof.domain.request import GenerationRequest
 from longproof.evidence.records import SessionBody, WindowBody
+from longproof.evidence.windows import Window
 from longproof.probe.speed import note_shared_prefix
 
 PROBE = "sweep"
@@ -216,7 +217,7 @@ async def _known(ctx: ProbeContext, cell: SweepCell, key: str, sent: int) -> Pro
     return lambda i: LoadRequest(name=str(i), cell={}, request=requests[i], nonce=nonce)
 
 
-async def _check(ctx: ProbeContext, key: str, done: DoneWindow) -> None:
+async def _check(ctx: ProbeContext, key: str, done: Window) -> None:
     broken = [body.timeline for _, body in done.requests if classify(body.timeline) not in _FINE]
     if broken:
         await check_alive(ctx, key, probe=PROBE, after=broken[-1])

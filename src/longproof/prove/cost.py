@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -81,14 +81,12 @@ class Fit:
     dropped: dict[str, str]
 
 
-def fit(
-    protocol: Protocol, *, tokens_left: int | None, ns_left: float | None, predict: Predict, order: Sequence[str] = ()
-) -> Fit:
+def fit(protocol: Protocol, *, tokens_left: int | None, ns_left: float | None, predict: Predict) -> Fit:
     """Leaves out whole steps, in `DROP_ORDER`, until the rest fits. None = no limit. What is left may still be more
     than the budget holds: then the run cuts the last steps short."""
-    kept, dropped = list(protocol.steps), dict[str, str]()
-    for probe in order or DROP_ORDER:
-        costs = {step.probe: step_cost(step, protocol.output_tokens) for step in kept}
+    costs = {step.probe: step_cost(step, protocol.output_tokens) for step in protocol.steps}
+    dropped: dict[str, str] = {}
+    for probe in DROP_ORDER:
         tokens = sum(cost.all_tokens for cost in costs.values())
         ns = sum(duration_ns(cost, predict) for cost in costs.values())
         over_tokens = tokens_left is not None and tokens > tokens_left
@@ -97,8 +95,7 @@ def fit(
             break
         if probe not in costs:
             continue
-        kept = [step for step in kept if step.probe != probe]
-        own = costs[probe]
+        own = costs.pop(probe)
         dropped[probe] = (
             f"the budget does not hold it: all steps together take about {format_ns(ns)} of the"
             f" {format_ns(ns_left)} left, this one {format_ns(duration_ns(own, predict))}"
@@ -106,7 +103,7 @@ def fit(
             else f"the budget does not hold it: all steps together take {format_tokens(tokens)} tokens of the"
             f" {format_tokens(tokens_left or 0)} left, this one {format_tokens(own.all_tokens)}"
         )
-    return Fit(kept=tuple(kept), dropped=dropped)
+    return Fit(kept=tuple(step for step in protocol.steps if step.probe in costs), dropped=dropped)
 
 
 def _asked_tokens(step: Step, output: int) -> list[int]:

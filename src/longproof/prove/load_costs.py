@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from longproof.probe import busy, conversation, disaggregated, overload, reclaim, restart, sustained, sweep
-from longproof.prove.parameters import Values, plan_of
+from longproof.prove.parameters import PlanT, Values, plan_of
 from longproof.quality.plan import QualityPlan
 from longproof.quality.plan import cost as quality_cost
 
@@ -18,6 +18,15 @@ _RESTART_NS = 15_000_000_000
 _RECOVERY_NS = 5_000_000_000
 
 
+def _one_at_a_time(kind: type[PlanT], cost: Callable[[PlanT, int], tuple[int, int]]) -> LoadCost:
+    """Together or not, a token takes its time: the engine is what is shared."""
+
+    def whole(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
+        return (*cost(plan_of(kind, values), output_tokens), 0, 0)
+
+    return whole
+
+
 def _busy(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
     plan = plan_of(busy.BusyPlan, values)
     _, tokens = busy.cost(plan, output_tokens)
@@ -27,30 +36,8 @@ def _busy(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
     return longs + 2, long_tokens, window_ns, tokens - long_tokens
 
 
-def _reclaim(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
-    requests, tokens = reclaim.cost(plan_of(reclaim.ReclaimPlan, values), output_tokens)
-    return requests, tokens, 0, 0
-
-
 def _sustained(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
     return sustained.cost(plan_of(sustained.SustainedPlan, values), output_tokens)
-
-
-def _conversation(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
-    requests, tokens = conversation.cost(plan_of(conversation.ConversationPlan, values), output_tokens)
-    return requests, tokens, 0, 0
-
-
-def _sweep(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
-    """Together or not, a token takes its time: the engine is what is shared."""
-    requests, tokens = sweep.cost(plan_of(sweep.SweepPlan, values), output_tokens)
-    return requests, tokens, 0, 0
-
-
-def _quality(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
-    plan = plan_of(QualityPlan, values)
-    requests, tokens = quality_cost(plan, output_tokens)
-    return requests, tokens, 0, 0
 
 
 def _restart(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
@@ -65,18 +52,13 @@ def _overload(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
     return 0, 0, plan.idle_ns + steps * plan.step_ns + _RECOVERY_NS, tokens
 
 
-def _disaggregated(values: Values, output_tokens: int) -> tuple[int, int, int, int]:
-    requests, tokens = disaggregated.cost(plan_of(disaggregated.DisaggregatedPlan, values), output_tokens)
-    return requests, tokens, 0, 0
-
-
 LOAD_COSTS: dict[str, LoadCost] = {
-    "quality": _quality,
-    "disaggregated": _disaggregated,
+    "quality": _one_at_a_time(QualityPlan, quality_cost),
+    "disaggregated": _one_at_a_time(disaggregated.DisaggregatedPlan, disaggregated.cost),
     "busy": _busy,
-    "reclaim": _reclaim,
-    "conversation": _conversation,
-    "sweep": _sweep,
+    "reclaim": _one_at_a_time(reclaim.ReclaimPlan, reclaim.cost),
+    "conversation": _one_at_a_time(conversation.ConversationPlan, conversation.cost),
+    "sweep": _one_at_a_time(sweep.SweepPlan, sweep.cost),
     "restart": _restart,
     "sustained": _sustained,
     "overload": _overload,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from longproof.asking.context import ProbeContext
 from longproof.evidence.records import Step
@@ -20,9 +21,11 @@ from longproof.probe import (
     sweep,
     warmth,
 )
-from longproof.prove.parameters import Values, int_of, int_or_none, ints_of, plan_of
+from longproof.prove.parameters import PlanT, Values, int_of, int_or_none, ints_of, plan_of
 from longproof.quality.plan import QualityPlan
 from longproof.quality.run import run as quality_run
+
+Runner: TypeAlias = Callable[[ProbeContext, Values], Awaitable[None]]
 
 
 async def run_step(ctx: ProbeContext, step: Step) -> None:
@@ -59,54 +62,27 @@ async def _warmth(ctx: ProbeContext, values: Values) -> None:
     await warmth.run(ctx, ints_of(values, "lengths"), int_of(values, "repeats"))
 
 
-async def _quality(ctx: ProbeContext, values: Values) -> None:
-    await quality_run(ctx, plan_of(QualityPlan, values))
+def _planned(kind: type[PlanT], run: Callable[[ProbeContext, PlanT], Awaitable[None]]) -> Runner:
+    """Runs a probe whose parameters are those of a plan."""
+
+    async def runner(ctx: ProbeContext, values: Values) -> None:
+        await run(ctx, plan_of(kind, values))
+
+    return runner
 
 
-async def _disaggregated(ctx: ProbeContext, values: Values) -> None:
-    await disaggregated.run(ctx, plan_of(disaggregated.DisaggregatedPlan, values))
-
-
-async def _busy(ctx: ProbeContext, values: Values) -> None:
-    await busy.run(ctx, plan_of(busy.BusyPlan, values))
-
-
-async def _reclaim(ctx: ProbeContext, values: Values) -> None:
-    await reclaim.run(ctx, plan_of(reclaim.ReclaimPlan, values))
-
-
-async def _conversation(ctx: ProbeContext, values: Values) -> None:
-    await conversation.run(ctx, plan_of(conversation.ConversationPlan, values))
-
-
-async def _sweep(ctx: ProbeContext, values: Values) -> None:
-    await sweep.run(ctx, plan_of(sweep.SweepPlan, values))
-
-
-async def _restart(ctx: ProbeContext, values: Values) -> None:
-    await restart.run(ctx, plan_of(restart.RestartPlan, values))
-
-
-async def _overload(ctx: ProbeContext, values: Values) -> None:
-    await overload.run(ctx, plan_of(overload.OverloadPlan, values))
-
-
-async def _sustained(ctx: ProbeContext, values: Values) -> None:
-    await sustained.run(ctx, plan_of(sustained.SustainedPlan, values))
-
-
-_RUNNERS: dict[str, Callable[[ProbeContext, Values], Awaitable[None]]] = {
+_RUNNERS: dict[str, Runner] = {
     "accounting": _accounting,
     "boundary": _boundary,
     "speed": _speed,
     "warmth": _warmth,
-    "quality": _quality,
-    "disaggregated": _disaggregated,
-    "busy": _busy,
-    "reclaim": _reclaim,
-    "conversation": _conversation,
-    "sweep": _sweep,
-    "restart": _restart,
-    "sustained": _sustained,
-    "overload": _overload,
+    "quality": _planned(QualityPlan, quality_run),
+    "disaggregated": _planned(disaggregated.DisaggregatedPlan, disaggregated.run),
+    "busy": _planned(busy.BusyPlan, busy.run),
+    "reclaim": _planned(reclaim.ReclaimPlan, reclaim.run),
+    "conversation": _planned(conversation.ConversationPlan, conversation.run),
+    "sweep": _planned(sweep.SweepPlan, sweep.run),
+    "restart": _planned(restart.RestartPlan, restart.run),
+    "sustained": _planned(sustained.SustainedPlan, sustained.run),
+    "overload": _planned(overload.OverloadPlan, overload.run),
 }

@@ -8,10 +8,13 @@ from enum import StrEnum
 from longproof.domain.events import EndedBy
 from longproof.domain.outcome import Outcome, classify
 from longproof.domain.request import CountSource, TokenCount
-from longproof.evidence.records import ItemBody, RequestBody
+from longproof.evidence.records import ItemBody, Placed, RequestBody
 from longproof.quality.item import Item, Needle, Scored
 from longproof.quality.proof import length_check
 from longproof.quality.scoring import score
+
+PROBE = "quality"
+"""The name that a quality run's records carry."""
 
 
 class Ended(StrEnum):
@@ -53,6 +56,33 @@ def judged(item: Item, body: RequestBody) -> Judged:
     if not timeline.text.strip() or (cut and found.why in _NO_ANSWER):
         return Judged(ended=Ended.BUDGET, scored=None, why=f"finish_reason {timeline.finish_reason}, {found.why}")
     return Judged(ended=Ended.RIGHT if found.right else Ended.WRONG, scored=found, why=found.why)
+
+
+def item_key(family: str, index: int, length_tokens: int | None = None) -> str:
+    """Where an item is stored: once, or once for each length where it is another one at each."""
+    key = f"{PROBE}/{family}/item/{index}"
+    return key if length_tokens is None else f"{key}/{length_tokens}"
+
+
+def stored(item: Item, length_tokens: int) -> ItemBody:
+    """An item as the evidence keeps it; `item_of` reads it back. `length_tokens`: where it was first asked."""
+    return ItemBody(
+        probe=PROBE,
+        cell={"length": length_tokens},
+        family=item.family,
+        index=item.index,
+        seed=item.seed,
+        needles=tuple(Placed(text=n.text, depth=n.depth, evidence=n.evidence) for n in item.needles),
+        question=item.question,
+        answers=item.answers,
+        candidates=item.candidates,
+        decoys=dict(item.decoys),
+        chance=item.chance,
+        pair=item.pair,
+        answer_tokens=item.answer_tokens,
+        filler=item.kind,
+        depth=item.depth,
+    )
 
 
 def item_of(body: ItemBody) -> Item:

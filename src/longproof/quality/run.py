@@ -19,17 +19,17 @@ from longproof.asking.context import Cell, ProbeContext
 from longproof.asking.recovery import check_alive
 from longproof.domain.request import GenerationRequest
 from longproof.errors import CorpusError
-from longproof.evidence.records import ItemBody, Placed, RequestBody
-from longproof.quality.corpora import Corpus, Kind, open_corpus
+from longproof.evidence.records import RequestBody
+from longproof.quality.corpora.corpus import Corpus, Kind
+from longproof.quality.corpora.opening import open_corpus
 from longproof.quality.haystack import TokenizedCorpus, tokenize_corpus
 from longproof.quality.item import Family, Item
-from longproof.quality.judging import Judged, judged
+from longproof.quality.judging import PROBE, Judged, item_key, judged, stored
 from longproof.quality.plan import QualityPlan
 from longproof.quality.prover import ProvenPrompt, Prover
 from longproof.quality.tasks import FAMILIES
 from longproof.stats.effective_context import judge, next_ask
 
-PROBE = "quality"
 _SPARE = 1.5
 """Items drawn beyond what a cell may need: some end without a score."""
 _MOST_WITHOUT_SCORE = 10
@@ -56,8 +56,8 @@ class _Series:
 
 class _Quality:
     def __init__(self, ctx: ProbeContext, plan: QualityPlan) -> None:
-        self._ctx = ctx
-        self._plan = plan
+        self.ctx = ctx
+        self.plan = plan
         self._prover = Prover(ctx.engine, route=ctx.protocol.route)
         self._corpora: dict[Kind, Corpus] = {}
         self._tokenized: dict[Kind, TokenizedCorpus] = {}
@@ -68,9 +68,9 @@ class _Quality:
         try:
             corpus = self._corpus(family.needs)
             asking = _Asking(self, family, corpus)
-            (await self._tokens_of(family.needs)).check_holds(max(self._plan.lengths))
+            (await self._tokens_of(family.needs)).check_holds(max(self.plan.lengths))
         except CorpusError as reason:
-            self._ctx.note(
+            self.ctx.note(
                 f"{PROBE}/{family.name}/left_out",
                 probe=PROBE,
                 what="family_left_out",
@@ -78,15 +78,15 @@ class _Quality:
                 reason=str(reason),
             )
             return
-        await (asking.curve() if self._plan.mode == "curve" else asking.climb())
+        await (asking.curve() if self.plan.mode == "curve" else asking.climb())
 
     def _corpus(self, kind: Kind) -> Corpus:
         if kind not in self._corpora:
-            plan = self._plan
+            plan = self.plan
             source = plan.corpus if kind == "prose" else plan.code_corpus or plan.corpus
             corpus = open_corpus(source, kind=kind, seed=plan.seed, tokens=max(plan.lengths))
             self._corpora[kind] = corpus
-            self._ctx.note(
+            self.ctx.note(
                 f"{PROBE}/corpus/{kind}",
                 probe=PROBE,
                 what="corpus",
@@ -101,10 +101,10 @@ class _Quality:
         async with self._tokenizing:  # items that are asked together need it at once
             if kind not in self._tokenized:
                 self._tokenized[kind] = await tokenize_corpus(
-                    self._ctx.engine,
+                    self.ctx.engine,
                     self._corpora[kind],
-                    route=self._ctx.protocol.route,
-                    longest_tokens=max(self._plan.lengths),
+                    route=self.ctx.protocol.route,
+                    longest_tokens=max(self.plan.lengths),
                 )
             return self._tokenized[kind]
 
@@ -115,7 +115,7 @@ class _Quality:
         self._store(item, length)
         key = f"{PROBE}/{item.family}/{arm}/{length}/{item.index}"
         first = f"{PROBE}/{item.family}/full/{length}/{item.index}"
-        ctx = self._ctx
+        ctx = self.ctx
         told = ctx.journal.get(first) if arm == "warm" else None
         nonce = str(told.cell["nonce"]) if isinstance(told, RequestBody) else ctx.prompts.nonce(key)
         cell: Cell = {"family": item.family, "arm": arm, "length": length, "item": item.index, "order": order}
@@ -126,7 +126,7 @@ class _Quality:
             cell.update(end=prompt.end, depth=item.depth if prompt.depth is None else prompt.depth)
             return GenerationRequest(
                 prompt=prompt.prompt,
-                max_tokens=item.answer_tokens + self._plan.thinking_tokens,
+                max_tokens=item.answer_tokens + self.plan.thinking_tokens,
                 prompt_tokens=prompt.count.total,
                 count_source=prompt.count.source,
                 exact_output=False,
@@ -151,46 +151,10 @@ class _Quality:
 
     def _store(self, item: Item, length: int) -> None:
         """What the item is, once; where its distractors grow with the length, once for each."""
-        key = item_key(item, length)
-        if self._ctx.journal.get(key) is not None:
+        key = item_key(item.family, item.index, length if _dense(item) else None)
+        if self.ctx.journal.get(key) is not None:
             return
-        self._ctx.journal.append(
-            key,
-            ItemBody(
-                probe=PROBE,
-                cell={"length": length},
-                family=item.family,
-                index=item.index,
-                seed=item.seed,
-                needles=tuple(Placed(text=n.text, depth=n.depth, evidence=n.evidence) for n in item.needles),
-                question=item.question,
-                answers=item.answers,
-                candidates=item.candidates,
-                decoys=dict(item.decoys),
-                chance=item.chance,
-                pair=item.pair,
-                answer_tokens=item.answer_tokens,
-                filler=item.kind,
-                depth=item.depth,
-            ),
-        )
-
-    @property
-    def plan(self) -> QualityPlan:
-        return self._plan
-
-    @property
-    def ctx(self) -> ProbeContext:
-        return self._ctx
-
-
-def item_key(item: Item, length: int) -> str:
-    """Where an item is stored. The same item is stored once, unless it is another one at each length."""
-    return (
-        f"{PROBE}/{item.family}/item/{item.index}"
-        if not _dense(item)
-        else (f"{PROBE}/{item.family}/item/{item.index}/{length}")
-    )
+        self.ctx.journal.append(key, stored(item, length))
 
 
 def _dense(item: Item) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from longproof.quality.corpora import open_corpus
+from longproof.quality.corpora.opening import open_corpus
 from longproof.quality.item import Item, closed_book_chance
 from longproof.quality.tasks import FAMILIES
 from longproof.testing.answers import Asked

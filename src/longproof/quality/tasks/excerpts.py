@@ -16,6 +16,7 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _MOST_ALIKE = 0.5
 """Share of words two sentences may have in common (Jaccard) before they count as near-duplicates."""
+_ENOUGH_PER_ITEM = 4
 _FEWEST_LETTERS = 0.7
 """Of a paragraph's characters: leaves out tables, signatures and lists of options."""
 
@@ -29,11 +30,13 @@ class Excerpt:
     sentences: tuple[str, ...]
 
 
-def excerpts(corpus: Corpus, label: str, *, fewest: int, enough: int) -> list[Excerpt]:
-    """One paragraph of each of up to `enough` documents, chosen by `label`; no two share a near-duplicate sentence.
+def excerpts(corpus: Corpus, label: str, *, each: int, items: int) -> list[Excerpt]:
+    """One paragraph of each of enough documents for so many items of `each` documents, chosen by `label`; no two share
+    a near-duplicate sentence.
 
-    Raises CorpusError when fewer than `fewest` documents have a paragraph of plain sentences.
+    Raises CorpusError when fewer than `each` documents have a paragraph of plain sentences.
     """
+    enough = max(_ENOUGH_PER_ITEM * items, each)
     documents = list(corpus.documents())
     chance = Random(label)
     chance.shuffle(documents)
@@ -51,10 +54,10 @@ def excerpts(corpus: Corpus, label: str, *, fewest: int, enough: int) -> list[Ex
                 break
         if len(found) == enough:
             break
-    if len(found) < fewest:
+    if len(found) < each:
         raise CorpusError(
             f"corpus {corpus.name} has {len(found)} documents with a paragraph of plain sentences, of "
-            f"{len(documents)}; {fewest} are needed",
+            f"{len(documents)}; {each} are needed",
             advice="name a folder with more prose documents",
         )
     return found

@@ -15,8 +15,6 @@ from longproof.quality.tasks.drawing import Fresh, Slot, slots
 from longproof.quality.tasks.excerpts import Excerpt, as_document, excerpts
 from longproof.quality.tasks.wording import NUMBER_ONLY, in_text_order
 
-_ENOUGH_PER_ITEM = 4
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
@@ -30,9 +28,7 @@ class Join:
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing; `depth` is that of the document with the answer."""
         del target_tokens
-        found = excerpts(
-            corpus, f"{seed}/{self.name}", fewest=self.documents, enough=max(_ENOUGH_PER_ITEM * n, self.documents)
-        )
+        found = excerpts(corpus, f"{seed}/{self.name}", each=self.documents, items=n)
         return tuple(self._item(slot, found, corpus) for slot in slots(self.name, seed=seed, n=n))
 
     def _item(self, slot: Slot, found: Sequence[Excerpt], corpus: Corpus) -> Item:

@@ -12,7 +12,6 @@ from longproof.quality.tasks.excerpts import Excerpt, as_document, excerpts
 from longproof.quality.tasks.wording import in_text_order
 
 BLANK = "____"
-_ENOUGH_PER_ITEM = 4
 _WORD_LETTERS = 5
 
 
@@ -28,9 +27,7 @@ class QuoteAttribution:
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing; `depth` is that of the document asked for."""
         del target_tokens
-        found = excerpts(
-            corpus, f"{seed}/{self.name}", fewest=self.documents, enough=max(_ENOUGH_PER_ITEM * n, self.documents)
-        )
+        found = excerpts(corpus, f"{seed}/{self.name}", each=self.documents, items=n)
         return tuple(self._item(slot, found, corpus) for slot in slots(self.name, seed=seed, n=n))
 
     def _item(self, slot: Slot, found: Sequence[Excerpt], corpus: Corpus) -> Item:
