@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import httpx
 import pytest
 
 from longproof.testing import HONEST, VLLM, Behaviour
+from longproof.testing.dialects import DIALECTS, Dialect
 from longproof.testing.engine_log import Ending, EngineLog
 from longproof.testing.lies import Hang, IgnoreDisconnect, Refuse, SlowPrefill, StallStream
 from longproof.testing.lying_engine import lying_engine
@@ -155,3 +157,8 @@ def test_unknown_lie_is_named_when_written_by_hand() -> None:
     assert done.returncode == 2
     assert "there is no lie 'nonsense'" in done.stderr
     assert "truncate_input" in done.stderr
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS.keys())
+def test_a_dialect_is_the_same_one_when_it_comes_from_another_process(dialect: Dialect) -> None:
+    assert pickle.loads(pickle.dumps(HONEST.but(dialect=dialect))).dialect is dialect

@@ -6,6 +6,7 @@ Facts: llama.cpp as in xllamacpp 2026.10 and vLLM 0.32.0, seen on the wire or re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -40,6 +41,10 @@ class Dialect:
     cache_block_tokens: int
     grows: bool
     id_prefix: tuple[str, str]
+
+    def __reduce__(self) -> tuple[Callable[[str], Dialect], tuple[str]]:
+        """There is one of each: in another process too a dialect is known by which it is."""
+        return _named, (self.name,)
 
     def error(
         self, status: int, message: str, *, type_: str, code: str | None = None, param: str | None = None, **fields: int
@@ -107,3 +112,7 @@ OPENAI = Dialect(
     id_prefix=("chatcmpl-", "cmpl-"),
 )
 DIALECTS = {dialect.name: dialect for dialect in (LLAMACPP, VLLM, OPENAI)}
+
+
+def _named(name: str) -> Dialect:
+    return DIALECTS[name]
