@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol as Port
 from typing import TypeAlias
@@ -149,18 +149,28 @@ class ProbeContext:
 
 
 def prompt_sha256(prompt: Prompt) -> str:
-    """A hash over what was sent: ids (as 64-bit numbers, this machine's byte order), text, or roles and contents in
-    order."""
+    """A hash over what was sent: ids, text, or roles and contents in order."""
     digest = hashlib.sha256()
+    for piece in prompt_bytes(prompt):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def prompt_bytes(prompt: Prompt) -> Iterator[bytes]:
+    """What `prompt_sha256` is over."""
     if isinstance(prompt, IdsPrompt):
-        digest.update(b"ids\0")
-        digest.update(array("Q", prompt.ids))
+        yield b"ids\0"
+        yield ids_bytes(prompt.ids)
     elif isinstance(prompt, ChatPrompt):
         for message in prompt.messages:
-            digest.update(f"chat\0{message.role}\0{message.content}\0".encode())
+            yield f"chat\0{message.role}\0{message.content}\0".encode()
     else:
-        digest.update(b"text\0" + prompt.text.encode())
-    return digest.hexdigest()
+        yield b"text\0" + prompt.text.encode()
+
+
+def ids_bytes(ids: tuple[int, ...]) -> bytes:
+    """Ids as 64-bit numbers, in this machine's byte order."""
+    return array("Q", ids).tobytes()
 
 
 def _describe(cell: Cell) -> str:
