@@ -77,19 +77,28 @@ class ProbeContext:
     workers: Workers | None = None
 
     async def ask(
-        self, key: str, *, probe: str, cell: Cell, build: Build, expected_tokens: int, sampled: bool = False
+        self,
+        key: str,
+        *,
+        probe: str,
+        cell: Cell,
+        build: Build,
+        expected_tokens: int,
+        sampled: bool = False,
+        nonce: str | None = None,
     ) -> RequestBody:
         """The answer to one question: from the journal if it is there, else from the server.
 
         `expected_tokens` (prompt + output) is held against the budget. `sampled`: scrape the engine's metrics before
-        and after (meaningful while nothing else runs). Raises BudgetSpent, and EngineMisbehaved when the server cannot
-        even count the prompt any more; what it does with the request never raises.
+        and after (meaningful while nothing else runs). `nonce`: the prompt's, where it is not the key's own. Raises
+        BudgetSpent, and EngineMisbehaved when the server cannot even count the prompt any more; what it does with the
+        request never raises.
         """
         known = self.journal.get(key)
         if isinstance(known, RequestBody):
             return known
         self.budget.check(expected_tokens)
-        nonce = self.prompts.nonce(key)
+        nonce = nonce or self.prompts.nonce(key)
         request = await build(nonce)
         self.progress.step(probe, _describe(cell))
         before = await self._sample() if sampled else None
