@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,6 +10,7 @@ from longproof.claim.load_spans import Span, client_was_late, counter_growth, la
 from longproof.claim.view import EvidenceView, Window
 from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.domain.outcome import Outcome, classify
+from longproof.domain.outcome_words import counted
 from longproof.evidence.records import SessionBody
 from longproof.stats.quantile import sample_quantile
 
@@ -103,9 +103,8 @@ class StepSeen:
 
     @property
     def outcomes(self) -> str:
-        """``3 refused_busy, 1 hung``"""
-        found = Counter(classify(item.timeline).value for item in self.asked if not item.done)
-        return ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.items()))
+        """``3 refused as busy, 1 hung without a token``"""
+        return counted(item.timeline for item in self.asked if not item.done)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +14,7 @@ from longproof.claim.view import Window
 from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.domain.measure import Interval, Measured, Provenance, Unknown
 from longproof.domain.outcome import Outcome, classify
+from longproof.domain.outcome_words import counted, in_words
 from longproof.domain.units import format_ns, format_tokens
 from longproof.stats.proportion import clopper_pearson
 from longproof.stats.ratio import unpaired_ratio
@@ -236,7 +236,7 @@ def long_findings(busy: Busy) -> Iterator[Finding]:
                 f" length completed. {retry_words(first)}"
             ),
             evidence=tuple(item.long.key for item in refused),
-            details={"status": str(first.status), "outcome": classify(first).value},
+            details={"status": str(first.status), "outcome": in_words(classify(first))},
         )
     hung = [item for item in busy.injections if classify(item.long.timeline) is Outcome.HUNG]
     causes = _by_cause(hung)
@@ -337,5 +337,4 @@ def retry_words(timeline: RequestTimeline) -> str:
 
 
 def _outcomes(items: Sequence[Injection]) -> str:
-    found = Counter(classify(item.long.timeline).value for item in items if not item.long.done)
-    return ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.items())) or "none failed"
+    return counted(item.long.timeline for item in items if not item.long.done) or "none failed"
