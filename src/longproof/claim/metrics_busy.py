@@ -227,8 +227,9 @@ OVERLOAD: tuple[Metric, ...] = (
         Kind.EXACT,
         Better.LOWER,
         "Prompt tokens that the engine computed beyond those asked for, over all steps.",
-        "growth of its counter of computed prompt tokens - (prompt - cached tokens) of all requests with a token",
-        "the engine has no counter that sees work done twice (vLLM 0.32 counts a prompt once)",
+        "growth of its counter of computed prompt tokens - (prompt - cached tokens) of all requests with a token; 0 "
+        "where it counts preemptions and had none",
+        "the engine preempts, and has no counter that sees work done twice (vLLM 0.32 counts a prompt once)",
     ),
     _step(
         "overload_recovery",

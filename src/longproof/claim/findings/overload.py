@@ -205,13 +205,20 @@ def _preemptions(overload: Overload) -> Statement:
 
 
 def _recomputed(overload: Overload) -> Statement:
+    counts = [step.recomputed_tokens for step in overload.steps]
+    most = [step.most_recomputed_tokens for step in overload.steps]
+    missing = "the engine has no counter that sees prompt tokens computed twice"
+    if most and None in counts and None not in most:  # the part that is known would be told as the whole
+        bound = sum(tokens or 0 for tokens in most)
+        missing += f"; what it preempted was at most {format_tokens(bound)} tokens, prompts and output"
+        counts = []
     return _counted(
         overload,
         "overload_recomputed",
         "tokens",
-        [step.recomputed_tokens for step in overload.steps],
-        "The engine computed {n} prompt tokens more than the requests asked for.",
-        "the engine has no counter that sees prompt tokens computed twice",
+        counts,
+        "Prompt tokens that the engine computed beyond those asked for: {n}.",
+        missing,
     )
 
 
