@@ -30,6 +30,7 @@ AT_ONCE_NS = 20_000_000
 _EDGE_NS = 50_000_000
 """What is over for us is over for the engine's metrics within this."""
 _ENDED, _TAKEN = "vllm:request_queue_time_seconds", "sglang:queue_time_seconds"
+_WIDER = 4
 _NS_PER_MS = 1e6
 
 
@@ -118,12 +119,17 @@ class _Histogram:
         if span is None or not completed_as_asked(timeline):
             return None
         first, last = bisect_right(self._at_ns, span.start_ns) - 1, bisect_left(self._at_ns, span.end_ns)
-        if first < 0 or last == len(self._samples):
-            return None
-        if (first, last) not in self._grown:
-            self._grown[first, last] = self._between(self._samples[first], self._samples[last])
-        grown = self._grown[first, last]
-        return None if grown is None else grown.queued(_tokenless_ns(timeline))
+        for wider in range(_WIDER):  # where a late client saw an end on the other side of a sample, the next ones tell
+            low, high = first - wider, last + wider
+            if low < 0 or high >= len(self._samples):
+                return None
+            if (low, high) not in self._grown:
+                self._grown[low, high] = self._between(self._samples[low], self._samples[high])
+            grown = self._grown[low, high]
+            queued = None if grown is None else grown.queued(_tokenless_ns(timeline))
+            if queued is not None:
+                return queued
+        return None
 
     def _between(self, first: EngineSample, last: EngineSample) -> _Grown | None:
         seconds, count = growth(first, last, f"{self._name}_sum"), growth(first, last, f"{self._name}_count")
