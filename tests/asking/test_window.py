@@ -9,6 +9,7 @@ import pytest
 from probing import Allowance, probing
 
 from longproof.asking.context import BudgetSpent, ProbeContext
+from longproof.asking.lot import Lot
 from longproof.asking.stock import PromptStock
 from longproof.asking.window import Load, LoadRequest, run_window
 from longproof.asking.workers import load_workers
@@ -25,9 +26,10 @@ SLOW = HONEST.but(slots=8, prefill_tokens_per_s=20_000.0, token_s=0.01)
 
 
 def closed(stock: PromptStock, *, concurrency: int, for_ns: int) -> Load:
+    lot = Lot(stock, max_tokens=8, timeout_s=5.0)
+
     def ith(i: int) -> LoadRequest:
-        request = stock.request(i, max_tokens=8, timeout_s=5.0)
-        return LoadRequest(name=f"short/{i}", cell={"role": "short"}, request=request, nonce=stock.nonce_of(i))
+        return LoadRequest(name=f"short/{i}", cell={"role": "short"}, request=lot.request(i), nonce=stock.nonce_of(i))
 
     return Load(concurrency=concurrency, stock=ith, for_ns=for_ns, describe={"concurrency": concurrency})
 

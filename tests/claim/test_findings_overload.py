@@ -13,7 +13,7 @@ from longproof.claim.findings.overload import read
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.claim.view import EvidenceView
 from longproof.domain.events import EngineSample, RequestTimeline
-from longproof.domain.measure import Measured
+from longproof.domain.measure import Measured, Unknown
 from longproof.evidence.records import Lag, SessionBody, WindowBody
 
 STEP_MS = 10_000.0
@@ -153,6 +153,21 @@ def test_recomputed_tokens_are_told_when_the_engine_counts_prompts_as_often_as_i
     samples = counting(60_000, 69_000, "llamacpp:prompt_tokens_total", 100, 6_220)
     only = view(IDLE, step(3, 8, spread(60_000, 80), samples=samples), QUICK)
     assert value(said(only)["overload.overload_recomputed"]) == 1000.0
+
+
+def test_nothing_was_recomputed_when_nothing_was_preempted() -> None:
+    """vLLM has no counter of work done twice, but it does no work twice unless it preempts."""
+    samples = counting(60_000, 69_000, "vllm:num_preemptions_total", 3, 3)
+    only = view(IDLE, step(3, 8, spread(60_000, 80), samples=samples), QUICK)
+    assert value(said(only)["overload.overload_recomputed"]) == 0.0
+
+
+def test_recomputed_tokens_have_a_bound_when_the_engine_only_counts_preemptions() -> None:
+    """5 preemptions of requests of 64 + 10 tokens: at most 370."""
+    samples = counting(60_000, 69_000, "vllm:num_preemptions_total", 0, 5)
+    statement = said(view(IDLE, step(3, 8, spread(60_000, 80), samples=samples), QUICK))["overload.overload_recomputed"]
+    assert isinstance(statement.value, Unknown)
+    assert "at most 370 tokens" in statement.text
 
 
 def test_the_queue_is_told_when_there_is_a_gauge() -> None:

@@ -145,7 +145,7 @@ def test_all_lengths_together_show_what_none_shows_alone_when_times_vary() -> No
 
 def test_outcomes_moved_when_each_side_agrees_with_itself_alone() -> None:
     found = findings(view(arm("before", [900] * 3, what="largest", length=8000), [RESTARTED], refused("after", 3)))
-    assert found["restart.moved"].details["largest.outcome.8000"] == "completed → refused_length"
+    assert found["restart.moved"].details["largest.outcome.8000"] == "completed → refused for length"
     largest = said(view(arm("before", [900] * 3, what="largest", length=8000), [RESTARTED], refused("after", 3)))
     assert largest["restart.largest"].standing is Standing.REFUTED
     mixed = [*arm("after", [900], what="largest", length=8000), *refused("after", 3)[1:]]

@@ -102,7 +102,9 @@ def test_refused_and_broken_work_enters_no_number_when_there_is_some() -> None:
     )
     said = statements(view)
     assert (value(said["speed.ttft.1000"]), said["speed.ttft.1000"].n) == (pytest.approx(0.1), 1)
-    assert said["speed.ttft.1000"].conditions["left_out"] == "1 hung, 1 refused_length, 1 short"
+    assert said["speed.ttft.1000"].conditions["left_out"] == (
+        "1 completed with less output than asked for, 1 hung without a token, 1 refused for length"
+    )
     assert value(said["speed.success_rate.1000"]) == 0.25
     assert said["speed.success_rate.1000"].n == 4
 
@@ -113,7 +115,7 @@ def test_a_length_without_completed_work_has_reasons_and_no_numbers_when_read() 
     for metric in ("ttft", "tpot", "itl", "e2e", "prefill_rate", "decode_rate"):
         statement = said[f"speed.{metric}.1000"]
         assert statement.standing is Standing.NOT_SHOWN
-        assert statement.value == Unknown(reason="1 refused_length")
+        assert statement.value == Unknown(reason="1 refused for length")
         assert statement.n == 0
 
 

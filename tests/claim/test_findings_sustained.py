@@ -158,7 +158,7 @@ def test_growing_errors_are_named_when_they_begin_on_the_way() -> None:
     found = findings(view)
     assert list(found) == ["sustained.errors_grow"]
     assert "0 % before and 40 % from window 11 on" in found["sustained.errors_grow"].text
-    assert "refused_busy" in found["sustained.errors_grow"].text
+    assert "refused as busy" in found["sustained.errors_grow"].text
 
 
 def test_errors_do_not_grow_when_their_share_stays() -> None:

@@ -111,7 +111,7 @@ def test_goodput_counts_what_met_the_slo_when_one_was_given() -> None:
     assert (value(attained), attained.n) == (0.5, 4)
     assert value(said["sweep.sweep_goodput.4096.c2.cold"]) == pytest.approx(2 / 101.651)
     assert attained.conditions["slo"] == "ttft <= 300 ms"
-    assert attained.conditions["left_out"] == "1 hung"
+    assert attained.conditions["left_out"] == "1 hung without a token"
 
 
 def test_nobody_guesses_a_goodput_when_no_slo_was_given() -> None:

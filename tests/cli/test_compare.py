@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,37 +22,36 @@ from longproof.testing.lying_engine import HONEST, lying_engine
 ENGINE = HONEST.but(dialect=VLLM, window_tokens=2048, token_s=0.01, prefill_tokens_per_s=20_000.0)
 SPECULATING = ENGINE.but(speculation=3, acceptance=0.8)
 ASK = ("--lengths", "300,900", "--repeats", "4", "--output-tokens", "24")
+FEW = ("--lengths", "300", "--repeats", "3", "--output-tokens", "16")
+WANTED = ("--factor", "speculative", "--require", "tpot_ratio <= 1000", "--require", "output_equal >= 40%")
 
 
 def requests(directory: Path) -> list[tuple[str, RequestBody]]:
     return [(record.key, record.body) for record in read(directory).records if isinstance(record.body, RequestBody)]
 
 
-def test_both_servers_are_asked_the_same_when_they_take_turns(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@dataclass(frozen=True)
+class Asked:
+    """One comparison of two servers: its exit code, its document, and where the evidence lies."""
+
+    code: int
+    told: dict[str, Any]
+    out: Path
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
+    """A plain server and one that speculates, asked in turns once."""
+    out = tmp_path_factory.mktemp("compare") / "both"
+    with lying_engine(ENGINE) as a, lying_engine(SPECULATING) as b, redirect_stdout(StringIO()) as said:
+        code = run(("compare", "--url-a", a, "--url-b", b, *ASK, *WANTED, "--out", str(out), "--json"))
+    return Asked(code=code, told=json.loads(said.getvalue()), out=out)
+
+
+def test_both_servers_are_asked_the_same_when_they_take_turns(asked: Asked) -> None:
     """What is asked is the same, byte for byte. What times show is left to tests without a clock."""
-    out = tmp_path / "both"
-    wanted = ("--require", "tpot_ratio <= 1000", "--require", "output_equal >= 40%")
-    with lying_engine(ENGINE) as a, lying_engine(SPECULATING) as b:
-        code = run(
-            (
-                "compare",
-                "--url-a",
-                a,
-                "--url-b",
-                b,
-                *ASK,
-                *wanted,
-                "--factor",
-                "speculative",
-                "--out",
-                str(out),
-                "--json",
-            )
-        )
-    told = json.loads(capsys.readouterr().out)
-    assert code == EXIT_OK
+    told = asked.told
+    assert asked.code == EXIT_OK
     assert [row["length"] for row in told["rows"] if row["metric"] == "tpot_ratio"] == [300, 900]
     assert (told["outputs"]["compared"], told["outputs"]["equal"]) == (8, 8)
     assert told["outputs"]["again_a"] == told["outputs"]["again_b"] == [2, 2]
@@ -56,7 +59,7 @@ def test_both_servers_are_asked_the_same_when_they_take_turns(
     assert told["b"]["speculation"]["drafted_tokens"] > 0
     assert told["in_turns"]
     assert [verdict["verdict"] for verdict in told["gate"]["verdicts"]] == ["pass", "pass"]
-    mine, theirs = requests(out / "a"), requests(out / "b")
+    mine, theirs = requests(asked.out / "a"), requests(asked.out / "b")
     assert [key for key, _ in mine] == [key for key, _ in theirs]
     assert [body.prompt_sha256 for _, body in mine] == [body.prompt_sha256 for _, body in theirs]
     first = [body.cell["turn"] for _, body in mine if body.cell["arm"] == "pair"]
@@ -64,16 +67,17 @@ def test_both_servers_are_asked_the_same_when_they_take_turns(
 
 
 def test_stored_evidence_is_compared_again_when_directories_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    asked: Asked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "both"
-    with lying_engine(ENGINE) as a, lying_engine(SPECULATING) as b:
-        assert run(("compare", "--url-a", a, "--url-b", b, *ASK, "--out", str(out))) == EXIT_OK
-    card = capsys.readouterr().out
-    assert "B speculated, by its own counters" in card
-    assert run(("compare", str(out / "a"), str(out / "b"))) == EXIT_OK
-    assert capsys.readouterr().out == card
-    assert run(("compare", str(out / "a"), str(out / "b"), "--require", "tpot_ratio >= 1")) == EXIT_GATE_FAILED
+    """The same document, and the same page byte for byte."""
+    both = (str(asked.out / "a"), str(asked.out / "b"))
+    page = tmp_path / "page.html"
+    assert run(("compare", *both, *WANTED, "--json", "--report", str(page))) == EXIT_OK
+    assert json.loads(capsys.readouterr().out) == asked.told
+    assert page.read_bytes() == (asked.out / "report.html").read_bytes()
+    assert run(("compare", *both)) == EXIT_OK
+    assert "B speculated, by its own counters" in capsys.readouterr().out
+    assert run(("compare", *both, "--require", "tpot_ratio >= 1")) == EXIT_GATE_FAILED
     assert "FAIL" in capsys.readouterr().out
 
 
@@ -82,7 +86,7 @@ def test_changed_answers_are_told_when_speculation_changes_them(
 ) -> None:
     lying = SPECULATING.lying(SpecDecodeOutputChanges(after_tokens=4))
     with lying_engine(ENGINE) as a, lying_engine(lying) as b:
-        run(("compare", "--url-a", a, "--url-b", b, *ASK, "--out", str(tmp_path / "both"), "--json"))
+        run(("compare", "--url-a", a, "--url-b", b, *FEW, "--out", str(tmp_path / "both"), "--json"))
     told = json.loads(capsys.readouterr().out)
     assert told["outputs"]["equal"] == 0
     assert [finding["id"] for finding in told["findings"]] == ["compare.outputs_differ"]
@@ -94,10 +98,10 @@ def test_no_difference_is_named_when_both_servers_are_the_same(
 ) -> None:
     with lying_engine(ENGINE) as a, lying_engine(ENGINE) as b:
         out = ("--confidence", "0.9999", "--out", str(tmp_path / "both"), "--json")
-        run(("compare", "--url-a", a, "--url-b", b, *ASK, *out))
+        run(("compare", "--url-a", a, "--url-b", b, *FEW, *out))
     told = json.loads(capsys.readouterr().out)
     assert {row["said"] for row in told["rows"]} <= {"same", "undecided"}
-    assert told["outputs"]["equal"] == 8
+    assert told["outputs"]["equal"] == 3
 
 
 def test_proofs_of_two_configurations_are_refused_or_compared_by_their_factors(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -74,48 +76,74 @@ def of_role(ctx: ProbeContext, role: str) -> dict[str, RequestBody]:
     return {key: body for key, body in requests(ctx).items() if body.cell.get("role") == role}
 
 
-async def test_phases_follow_each_other_when_the_probe_runs(tmp_path: Path) -> None:
-    with lying_engine(SHARED) as url:
-        async with probing(url, tmp_path, protocol=PROTOCOL) as ctx:
-            await busy.run(ctx, plan(injections=2))
+@dataclass(frozen=True)
+class Whole:
+    """One run of the probe on the engine that shares its work: what stands in its journal, what is said of it, and how
+    many requests a second run of the same journal sent."""
+
+    windows: list[str]
+    roles: dict[str, dict[str, RequestBody]]
+    found: Said
+    asked_again: int
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    directory, engine = tmp_path_factory.mktemp("busy"), lying_engine(SHARED)
+
+    async def twice(url: str) -> Whole:
+        async with probing(url, directory, protocol=PROTOCOL) as ctx:
+            await busy.run(ctx, plan())
             windows = [r.key for r in ctx.journal.records if isinstance(r.body, WindowBody)]
-            longs, shorts, own = (of_role(ctx, role) for role in ("long", "short", "own"))
+            roles = {role: of_role(ctx, role) for role in ("long", "short", "own")}
             found = said(ctx, reader.read)
-    assert windows == ["busy/before", "busy/during/0", "busy/during/1", "busy/after", "busy/together"]
-    assert list(longs) == ["busy/long/0", "busy/long/1", "busy/during/0#1/long", "busy/during/1#1/long"]
+        served = asked(engine)
+        async with probing(url, directory, protocol=PROTOCOL) as ctx:
+            await busy.run(ctx, plan())
+        return Whole(windows=windows, roles=roles, found=found, asked_again=asked(engine) - served)
+
+    with engine as url:
+        return asyncio.run(twice(url))
+
+
+def test_phases_follow_each_other_when_the_probe_runs(whole: Whole) -> None:
+    longs, shorts, own = (whole.roles[role] for role in ("long", "short", "own"))
+    during = [f"busy/during/{i}" for i in range(3)]
+    assert whole.windows == ["busy/before", *during, "busy/after", "busy/together"]
+    assert list(longs) == ["busy/long/0", "busy/long/1", *(f"{key}#1/long" for key in during)]
     assert {classify(body.timeline) for body in (*longs.values(), *shorts.values())} == {Outcome.COMPLETED}
     assert len({body.prompt_sha256 for body in (*longs.values(), *shorts.values())}) == len(longs) + len(shorts)
     assert len(own) == 8
     assert len({body.prompt_sha256 for body in own.values()}) == 4
     assert {body.timeline.usage.prompt_tokens for body in shorts.values() if body.timeline.usage} == {64, 96}
     assert all(not body.timeline.usage.cached_tokens for body in shorts.values() if body.timeline.usage)
-    assert statement(found, "busy_long_served", 6000).n == 2
+    assert statement(whole.found, "busy_long_served", 6000).n == 3
     assert "busy/short/follow_up" in shorts
+
+
+def test_a_slower_pace_is_shown_when_work_is_shared(whole: Whole) -> None:
+    """While the long prompt is prefilled a step takes 1,024 / 20,000 s = 51 ms beside the 4 ms of a token alone, and
+    whatever a busy machine adds to either."""
+    stalls = {item.id: item for item in whole.found if isinstance(item, Statement)}
+    during, before = (stalls[f"busy.busy_short_stall.{phase}"] for phase in ("prefill", "before"))
+    assert isinstance(during.value, Measured)
+    assert isinstance(before.value, Measured)
+    assert during.value.value > max(0.04, before.value.value)
+
+
+def test_how_long_it_waited_is_known_when_the_engine_keeps_a_queue_clock(whole: Whole) -> None:
+    """Short requests come and go between two samples of a gauge; the engine's histogram tells all the same."""
+    waited = statement(whole.found, "busy_long_wait", 6000)
+    assert waited.n == 3
+    assert "queue clock" in waited.text
+
+
+def test_a_second_run_asks_nothing_when_all_is_known(whole: Whole) -> None:
+    assert whole.asked_again == 0
 
 
 async def test_an_honest_engine_is_accused_of_nothing_when_it_is_slow_and_jittery(tmp_path: Path) -> None:
     assert findings(await run(SHARED.but(jitter=0.4), tmp_path)) == []
-
-
-async def test_a_slower_pace_is_shown_when_work_is_shared(tmp_path: Path) -> None:
-    """While the long prompt is prefilled a step takes 1,024 / 20,000 s = 51 ms beside the 4 ms of a token alone."""
-    found = await run(SHARED, tmp_path)
-    during = next(item for item in found if isinstance(item, Statement) and item.id == "busy.busy_short_stall.prefill")
-    before = next(item for item in found if isinstance(item, Statement) and item.id == "busy.busy_short_stall.before")
-    assert isinstance(during.value, Measured)
-    assert isinstance(before.value, Measured)
-    assert during.value.value > 0.04 > before.value.value
-
-
-async def test_a_second_run_asks_nothing_when_all_is_known(tmp_path: Path) -> None:
-    engine = lying_engine(SHARED)
-    with engine as url:
-        async with probing(url, tmp_path, protocol=PROTOCOL) as ctx:
-            await busy.run(ctx, plan(injections=1))
-        served = asked(engine)
-        async with probing(url, tmp_path, protocol=PROTOCOL) as ctx:
-            await busy.run(ctx, plan(injections=1))
-        assert asked(engine) == served
 
 
 async def test_poisson_arrivals_leave_on_time_when_the_load_is_open(tmp_path: Path) -> None:

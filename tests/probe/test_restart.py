@@ -85,7 +85,7 @@ async def test_a_smaller_window_moves_the_largest_request_when_it_comes_back(tmp
     async with (server := lying_engine(ENGINE.lying(RestartChanges(window_scale=0.2, kv_scale=1.0)))):
         found = await run(server, tmp_path)
     moved = next(item for item in found if isinstance(item, Finding) and item.id == "restart.moved")
-    assert moved.details["largest.outcome.2000"] == "completed → refused_length"
+    assert moved.details["largest.outcome.2000"] == "completed → refused for length"
     largest = next(item for item in found if isinstance(item, Statement) and item.metric == "restart_largest")
     assert largest.standing is Standing.REFUTED
 

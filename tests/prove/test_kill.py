@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from proof import view_of
 
 from longproof.evidence.records import RequestBody, SessionBody
@@ -20,7 +24,18 @@ WINDOW = 1024
 
 
 def command(url: str, directory: Path) -> list[str]:
-    options = ["--lengths", "300,600", "--repeats", "2", "--only", "boundary,speed", "--timeout", "20s"]
+    options = [
+        "--lengths",
+        "300,600",
+        "--repeats",
+        "2",
+        "--only",
+        "boundary,speed",
+        "--timeout",
+        "20s",
+        "--resolution",
+        "64",
+    ]
     return [sys.executable, "-m", "longproof", "prove", url, "--out", str(directory), "--json", *options]
 
 
@@ -43,45 +58,58 @@ def slow_engine() -> LyingEngine:
     return lying_engine(Behaviour(window_tokens=WINDOW, prefill_tokens_per_s=20_000.0, token_s=0.003))
 
 
-def test_nothing_is_lost_or_doubled_when_the_run_is_killed_three_times(tmp_path: Path) -> None:
-    directory = tmp_path / "evidence"
+@dataclass(frozen=True)
+class Killed:
+    """A run that was killed three times and then ended, and the server it goes on to speak of. `kept`: the whole
+    records after the last kill; `torn`: whether one that stood before a kill was not there after the next."""
+
+    url: str
+    directory: Path
+    kept: list[bytes]
+    torn: bool
+    told: str
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
+    directory = tmp_path_factory.mktemp("killed") / "evidence"
     with slow_engine() as url:
         before: list[bytes] = []
+        torn = False
         for at_least in (2, 6, 9):
-            process = subprocess.Popen(
-                command(url, directory), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path
-            )
+            process = subprocess.Popen(command(url, directory), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             after = kill_when(process, directory, at_least)
-            assert after[: len(before)] == before  # every whole record is still there, byte for byte
+            torn = torn or after[: len(before)] != before
             before = after
-        done = subprocess.run(command(url, directory), capture_output=True, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    view = view_of(directory)
+        done = subprocess.run(command(url, directory), capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        yield Killed(url=url, directory=directory, kept=before, torn=torn, told=done.stdout.decode())
+
+
+def test_nothing_is_lost_or_doubled_when_the_run_is_killed_three_times(killed: Killed) -> None:
+    assert not killed.torn  # every whole record was still there, byte for byte
+    view = view_of(killed.directory)
     assert view.complete
     keys = Counter(record.key for record in view.records)
     assert max(keys.values()) == 1
     assert sum(isinstance(record.body, SessionBody) for record in view.records) == 4
-    assert lines(directory)[: len(before)] == before
+    assert lines(killed.directory)[: len(killed.kept)] == killed.kept
     # Every request that was recorded before the kills was sent once: its prompt is not among the later ones.
     prompts = Counter(record.body.prompt_sha256 for record in view.records if isinstance(record.body, RequestBody))
     assert max(prompts.values()) == 1
 
 
-def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
-    directory = tmp_path / "evidence"
-    with slow_engine() as url:
-        subprocess.run(command(url, directory), capture_output=True, cwd=tmp_path, check=True)
-        stored = (directory / "records.jsonl").read_bytes()
-        again = subprocess.run(command(url, directory), capture_output=True, cwd=tmp_path, check=True)
-    assert (directory / "records.jsonl").read_bytes() == stored
+def test_a_finished_run_is_not_repeated(killed: Killed) -> None:
+    stored = (killed.directory / "records.jsonl").read_bytes()
+    again = subprocess.run(command(killed.url, killed.directory), capture_output=True, check=True)
+    assert (killed.directory / "records.jsonl").read_bytes() == stored
     assert b"nothing is repeated" in again.stderr
+    assert json.loads(again.stdout) == json.loads(killed.told)
     assert json.loads(again.stdout)["complete"] is True
 
 
-def test_derive_gives_the_same_bytes_and_notices_a_missing_record(tmp_path: Path) -> None:
-    directory = tmp_path / "evidence"
-    with slow_engine() as url:
-        subprocess.run(command(url, directory), capture_output=True, cwd=tmp_path, check=True)
+def test_derive_gives_the_same_bytes_and_notices_a_missing_record(killed: Killed, tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(killed.directory, tmp_path / "evidence"))
     derive = [sys.executable, "-m", "longproof", "derive", str(directory), "--json"]
     claims = []
     for _ in range(2):

@@ -1,4 +1,5 @@
-"""Every lie gives its own finding through the whole main job, and an honest engine gives none."""
+"""Every lie gives its own finding through the main job, and an honest engine gives none through the whole of it. A lie
+meets the probe that is there to find it."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import pytest
 from proof import OPTIONS, finding_ids, prove_url, said
 
 from longproof.claim.statements import Statement
+from longproof.prove.options import IDLE_PROBES
 from longproof.testing.behaviour import Behaviour
 from longproof.testing.dialects import LLAMACPP, OPENAI, VLLM, Dialect
 from longproof.testing.fake_pool import OverCapacity
@@ -99,7 +101,10 @@ async def test_a_lie_gives_its_own_finding(lie: Lie, expected: str, tmp_path: Pa
     behaviour = HONEST.lying(lie, *slow)
     if isinstance(lie, HideCached):
         behaviour = behaviour.but(prefill_tokens_per_s=5_000.0)
-    options = replace(OPTIONS, timeout_s=2.0, resolution_tokens=256) if isinstance(lie, Hang) else OPTIONS
+    asked = expected.partition(".")[0]
+    options = replace(OPTIONS, only=(asked if asked in IDLE_PROBES else "speed",))
+    if isinstance(lie, Hang):
+        options = replace(options, timeout_s=1.5, resolution_tokens=256)
     async with lying_engine(behaviour) as url:
         await prove_url(url, tmp_path, options)
     assert expected in finding_ids(tmp_path)
@@ -108,7 +113,7 @@ async def test_a_lie_gives_its_own_finding(lie: Lie, expected: str, tmp_path: Pa
 async def test_a_pool_below_the_window_is_found_when_the_engine_hangs_above_it(tmp_path: Path) -> None:
     behaviour = HONEST.but(kv_capacity_tokens=1000, over_capacity=OverCapacity.HANG)
     async with lying_engine(behaviour) as url:
-        await prove_url(url, tmp_path, replace(OPTIONS, timeout_s=2.0))
+        await prove_url(url, tmp_path, replace(OPTIONS, timeout_s=1.5, only=("boundary",)))
     assert "boundary.hangs_above" in finding_ids(tmp_path)
     context = next(item for item in said(tmp_path) if isinstance(item, Statement) and item.id == "boundary.context")
     assert "1,000 tokens" in context.text

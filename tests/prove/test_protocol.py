@@ -135,6 +135,14 @@ def test_the_users_load_is_planned_when_it_was_chosen() -> None:
     assert plan_protocol(build_deployment(), ALL, options).choices == {"rate_per_s": "2.5"}
 
 
+def test_windows_of_load_are_as_long_as_the_user_wants() -> None:
+    """A second of background leaves no two seconds to get going in."""
+    options = ProveOptions(load=LoadOptions(window_ns=1_000_000_000))
+    busy, overload = step(options, "busy"), step(options, "overload")
+    assert [busy[name] for name in ("alone_ns", "lead_ns", "tail_ns")] == [1_000_000_000] * 3
+    assert [overload[name] for name in ("step_ns", "idle_ns")] == [1_000_000_000] * 2
+
+
 def test_a_pair_is_asked_what_goes_between_them_when_there_are_two_servers() -> None:
     pair = replace(ALL, disaggregated=True)
     protocol = plan_protocol(build_deployment(), pair, ProveOptions())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from longproof.claim.view import EvidenceView
 from longproof.evidence.store import Journal
 from longproof.testing.scenarios import SCENARIOS
 from longproof.testing.scenarios_load import bare
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 WriteRun = Callable[[EvidenceView, Path], Path]
 

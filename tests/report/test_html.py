@@ -6,11 +6,11 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from page_reader import Page
 
 from longproof.claim.derive import claim_of
 from longproof.claim.view import EvidenceView
@@ -19,49 +19,13 @@ from longproof.report.html import render_html, write_report
 from longproof.testing.builders import build_count, build_view
 from longproof.testing.scenarios import HOSTILE, full, lying, million, once, refused
 
-_VOID = {"meta", "link", "br", "img", "hr", "input"}
-
-
-class _Page(HTMLParser):
-    """What a browser would make of the page: tags with their attributes, and visible text. Fails on unbalanced tags."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self.open: list[str] = []
-        self.raw: dict[str, list[str]] = {"script": [], "style": []}
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in _VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] in self.raw:
-            self.raw[self.open[-1]].append(data)
-        else:
-            self.text.append(data)
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attrs for name, attrs in self.tags if name == tag]
-
 
 def _html(view: EvidenceView) -> str:
     return render_html(claim_of(view), view)
 
 
 def test_page_is_well_formed_and_linked_when_any_run_is_rendered(view: EvidenceView) -> None:
-    page = _Page(_html(view))
+    page = Page(_html(view))
     ids = [attrs["id"] for _, attrs in page.tags if attrs.get("id")]
     targets = {attrs["href"][1:] for attrs in page.all("a") if attrs["href"]}  # all links stay on the page
     assert len(ids) == len(set(ids))
@@ -72,7 +36,7 @@ def test_page_is_well_formed_and_linked_when_any_run_is_rendered(view: EvidenceV
 
 def test_page_asks_for_nothing_outside_when_any_run_is_rendered(view: EvidenceView) -> None:
     html = _html(view)
-    page = _Page(html)
+    page = Page(html)
     assert {tag for tag, _ in page.tags} & {
         "img",
         "iframe",
@@ -90,7 +54,7 @@ def test_page_asks_for_nothing_outside_when_any_run_is_rendered(view: EvidenceVi
 
 
 def test_only_our_script_may_run_when_the_policy_is_read(view: EvidenceView) -> None:
-    page = _Page(_html(view))
+    page = Page(_html(view))
     (script,) = page.raw["script"]
     policy = next(m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -103,7 +67,7 @@ def test_only_our_script_may_run_when_the_policy_is_read(view: EvidenceView) -> 
 
 def test_hostile_words_are_text_when_a_server_writes_them() -> None:
     html = _html(lying())
-    text = "".join(_Page(html).text)
+    text = "".join(Page(html).text)
     assert '<script>document.title="owned"</script>' in text  # shown as it came
     assert "<script>document" not in html  # and never as markup
     assert "\x1b" not in html
@@ -123,19 +87,19 @@ def test_every_drawing_has_a_title_when_rendered() -> None:
 
 
 def test_headings_skip_no_level_when_rendered(view: EvidenceView) -> None:
-    levels = [int(tag[1]) for tag, _ in _Page(_html(view)).tags if re.fullmatch(r"h[1-6]", tag)]
+    levels = [int(tag[1]) for tag, _ in Page(_html(view)).tags if re.fullmatch(r"h[1-6]", tag)]
     assert levels[0] == 1
     assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
 def test_every_table_has_a_caption_and_scoped_heads_when_rendered() -> None:
-    page = _Page(_html(full()))
+    page = Page(_html(full()))
     assert len(page.all("caption")) == len(page.all("table")) > 8
     assert all(attrs.get("scope") in ("col", "row", "rowgroup") for attrs in page.all("th"))
 
 
 def test_refusals_still_make_a_full_report_when_nothing_completed() -> None:
-    text = " ".join("".join(_Page(_html(refused())).text).split())
+    text = " ".join("".join(Page(_html(refused())).text).split())
     assert "completed no length that was asked for" in text
     assert "refused: busy" in text
     assert "Loading model" in text  # the server's own words
@@ -150,16 +114,16 @@ def test_nothing_is_drawn_when_nothing_was_measured() -> None:
 
 
 def test_unfinished_and_unsealed_runs_say_so_when_rendered() -> None:
-    text = "".join(_Page(_html(once())).text)
+    text = "".join(Page(_html(once())).text)
     assert "did not run to its end" in text
     assert "not sealed" in text
-    assert "did not run to its end" not in "".join(_Page(_html(full())).text)
+    assert "did not run to its end" not in "".join(Page(_html(full())).text)
 
 
 def test_every_statement_and_limit_is_on_the_page_when_rendered() -> None:
     view = million()
     claim = claim_of(view)
-    text = " ".join("".join(_Page(render_html(claim, view)).text).split())
+    text = " ".join("".join(Page(render_html(claim, view)).text).split())
     for said in (*claim.statements, *claim.findings, *claim.not_shown):
         assert " ".join(said.text.split()) in text
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from longproof.asking.arrivals import Lengths, Replay, poisson_times
 from longproof.asking.context import Cell, ProbeContext
+from longproof.asking.lot import Lot
 from longproof.asking.stock import PromptStock
 from longproof.asking.window import LoadRequest
 
@@ -115,27 +116,32 @@ class ShortRequests:
 
     def closed(self, window: int, timeout_s: float) -> Callable[[int], LoadRequest]:
         """i → the i-th request of a closed loop, in the window of that number."""
-        background = self._background
-        return lambda i: self.request(window, i, background.lengths.class_of(i, background.seed), timeout_s)
+        background, lots = self._background, self._lots(timeout_s)
+        return lambda i: self._request(lots[background.lengths.class_of(i, background.seed)], window, i)
 
     def scheduled(self, window: int, for_ns: int, timeout_s: float) -> tuple[LoadRequest, ...]:
         """An open loop's requests of that long, in the window of that number."""
-        found = self._background.arrivals(for_ns)
-        return tuple(self.request(window, i, kind, timeout_s, at_ns=at) for i, (at, kind) in enumerate(found))
+        found, lots = self._background.arrivals(for_ns), self._lots(timeout_s)
+        return tuple(self._request(lots[kind], window, i, at_ns=at) for i, (at, kind) in enumerate(found))
 
-    def request(self, window: int, i: int, kind: int, timeout_s: float, *, at_ns: int | None = None) -> LoadRequest:
-        """One short request. After `ready`."""
-        stock, number = self._stocks[kind], window * _APART + i
-        return LoadRequest(
-            name=f"short/{i}",
-            cell={"role": "short", "length": stock.length_tokens},
-            request=stock.request(
-                number,
-                max_tokens=self._background.lengths.output_tokens[kind],
+    def _lots(self, timeout_s: float) -> list[Lot]:
+        return [
+            Lot(
+                stock,
+                max_tokens=output_tokens,
                 timeout_s=timeout_s,
                 cold=self._ctx.engine.capabilities.cold,
                 seed=self._ctx.protocol.seed,
-            ),
-            nonce=stock.nonce_of(number),
+            )
+            for stock, output_tokens in zip(self._stocks, self._background.lengths.output_tokens, strict=True)
+        ]
+
+    def _request(self, lot: Lot, window: int, i: int, *, at_ns: int | None = None) -> LoadRequest:
+        number = window * _APART + i
+        return LoadRequest(
+            name=f"short/{i}",
+            cell={"role": "short", "length": lot.stock.length_tokens},
+            request=lot.request(number),
+            nonce=lot.stock.nonce_of(number),
             at_ns=at_ns,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol as Port
 from typing import TypeAlias
@@ -77,19 +77,28 @@ class ProbeContext:
     workers: Workers | None = None
 
     async def ask(
-        self, key: str, *, probe: str, cell: Cell, build: Build, expected_tokens: int, sampled: bool = False
+        self,
+        key: str,
+        *,
+        probe: str,
+        cell: Cell,
+        build: Build,
+        expected_tokens: int,
+        sampled: bool = False,
+        nonce: str | None = None,
     ) -> RequestBody:
         """The answer to one question: from the journal if it is there, else from the server.
 
         `expected_tokens` (prompt + output) is held against the budget. `sampled`: scrape the engine's metrics before
-        and after (meaningful while nothing else runs). Raises BudgetSpent, and EngineMisbehaved when the server cannot
-        even count the prompt any more; what it does with the request never raises.
+        and after (meaningful while nothing else runs). `nonce`: the prompt's, where it is not the key's own. Raises
+        BudgetSpent, and EngineMisbehaved when the server cannot even count the prompt any more; what it does with the
+        request never raises.
         """
         known = self.journal.get(key)
         if isinstance(known, RequestBody):
             return known
         self.budget.check(expected_tokens)
-        nonce = self.prompts.nonce(key)
+        nonce = nonce or self.prompts.nonce(key)
         request = await build(nonce)
         self.progress.step(probe, _describe(cell))
         before = await self._sample() if sampled else None
@@ -149,18 +158,28 @@ class ProbeContext:
 
 
 def prompt_sha256(prompt: Prompt) -> str:
-    """A hash over what was sent: ids (as 64-bit numbers, this machine's byte order), text, or roles and contents in
-    order."""
+    """A hash over what was sent: ids, text, or roles and contents in order."""
     digest = hashlib.sha256()
+    for piece in prompt_bytes(prompt):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def prompt_bytes(prompt: Prompt) -> Iterator[bytes]:
+    """What `prompt_sha256` is over."""
     if isinstance(prompt, IdsPrompt):
-        digest.update(b"ids\0")
-        digest.update(array("Q", prompt.ids))
+        yield b"ids\0"
+        yield ids_bytes(prompt.ids)
     elif isinstance(prompt, ChatPrompt):
         for message in prompt.messages:
-            digest.update(f"chat\0{message.role}\0{message.content}\0".encode())
+            yield f"chat\0{message.role}\0{message.content}\0".encode()
     else:
-        digest.update(b"text\0" + prompt.text.encode())
-    return digest.hexdigest()
+        yield b"text\0" + prompt.text.encode()
+
+
+def ids_bytes(ids: tuple[int, ...]) -> bytes:
+    """Ids as 64-bit numbers, in this machine's byte order."""
+    return array("Q", ids).tobytes()
 
 
 def _describe(cell: Cell) -> str:

@@ -24,7 +24,7 @@ def steady() -> Generator[None, None, None]:
         yield
         return
     usual = gc.get_threshold()
-    gc.collect()
+    gc.collect(1)  # a whole one takes a quarter of a second before every window; older garbage waits with the rest
     gc.freeze()
     gc.set_threshold(_YOUNGEST, _YOUNG, _NEVER)
     try:

@@ -42,12 +42,21 @@ class PromptStock:
         words = [self.words[digit] if word in self.words else word for word, digit in zip(others, drawn, strict=True)]
         return " ".join([first, *words])
 
+    @property
+    def opening(self) -> str | tuple[int, ...]:
+        """What the proved prompt has of its own: its nonce, as words or as ids."""
+        prompt = self.built.prompt
+        return prompt.ids[: self.nonce_ids] if isinstance(prompt, IdsPrompt) else self.nonce
+
+    def opening_of(self, i: int) -> str | tuple[int, ...]:
+        """What the i-th prompt has in that place."""
+        return self._ids_of(i) if isinstance(self.built.prompt, IdsPrompt) else self.nonce_of(i)
+
     def prompt(self, i: int) -> Prompt:
         """The i-th prompt."""
         prompt = self.built.prompt
         if isinstance(prompt, IdsPrompt):
-            drawn = _digits(self._code(i), len(self.word_ids), self.nonce_ids)
-            return IdsPrompt(ids=(*(self.word_ids[digit] for digit in drawn), *prompt.ids[self.nonce_ids :]))
+            return IdsPrompt(ids=(*self._ids_of(i), *prompt.ids[self.nonce_ids :]))
         nonce = self.nonce_of(i)
         if isinstance(prompt, TextPrompt):
             return TextPrompt(text=prompt.text.replace(self.nonce, nonce, 1))
@@ -66,6 +75,9 @@ class PromptStock:
             seed=seed,
             timeout_s=timeout_s,
         )
+
+    def _ids_of(self, i: int) -> tuple[int, ...]:
+        return tuple(self.word_ids[digit] for digit in _digits(self._code(i), len(self.word_ids), self.nonce_ids))
 
     def _code(self, i: int) -> int:
         start = int.from_bytes(hashlib.sha256(self.nonce.encode()).digest()[:8])

@@ -12,13 +12,13 @@ A window is one question: its record is written when it is over. One that a cras
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from longproof.asking.context import Cell, ProbeContext, prompt_sha256
 from longproof.asking.loop_watch import LoopWatch
+from longproof.asking.lot import LotRequest
 from longproof.asking.recorder import Recorder
 from longproof.asking.steady import steady
 from longproof.clock import NS_PER_S
@@ -63,11 +63,11 @@ class Cancel:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
     """One request of a load. `name` is unique within its window; `at_ns` counts from the window's start, None in a
-    closed loop."""
+    closed loop. Many long ones belong into a `Lot`: a request of its own holds its whole prompt until it is over."""
 
     name: str
     cell: Cell
-    request: GenerationRequest
+    request: GenerationRequest | LotRequest
     nonce: str | None = None
     at_ns: int | None = None
     cancel: Cancel | None = None
@@ -197,10 +197,12 @@ class _Running:
         """Its body is made a little before its time: all of them at once would fill the memory."""
         planned_ns = self._started_ns + (asked.at_ns or 0)
         await self._sleep_until(planned_ns - _AHEAD_NS)
-        prepared = None if asked.cancel is not None else await self._ctx.engine.prepare(asked.request)
+        prepared = await _prepared(self._ctx, asked.request)
         await self._sleep_until(planned_ns)
         if not self._stopped:
-            await self._send(asked, planned_ns, prepared)
+            sending = self._send(asked, planned_ns, prepared)
+            del prepared  # a body of megabytes goes when it is sent
+            await sending
         self._scheduled_left -= 1
 
     async def _sleep_until(self, at_ns: int) -> None:
@@ -234,7 +236,10 @@ class _Running:
 
     async def _send(self, asked: LoadRequest, planned_ns: int, prepared: Prepared | None = None) -> RequestTimeline:
         self._sent += 1
-        timeline, left_ns = await send_and_leave(self._ctx, asked, prepared)
+        sending = send_and_leave(self._ctx, asked, prepared)
+        del prepared
+        timeline, left_ns = await sending
+        sha256 = await _sha256(asked.request)
         gone = classify(timeline) is Outcome.UNREACHABLE
         self._unreachable = self._unreachable + 1 if gone else 0
         self._stopped = self._stopped or self._unreachable >= _MOST_UNREACHABLE
@@ -244,7 +249,7 @@ class _Running:
                 probe=self._probe,
                 cell={**self._cell, **asked.cell},
                 timeline=timeline,
-                prompt_sha256=prompt_sha256(asked.request.prompt),
+                prompt_sha256=sha256,
                 exact_output=asked.request.exact_output and self._ctx.engine.capabilities.exact_output,
                 nonce=asked.nonce,
                 planned_ns=planned_ns,
@@ -262,33 +267,45 @@ async def send_and_leave(
 
     What is not to be left goes through the load workers, where there are some: who leaves must see the chunks come.
     """
+    prepared = prepared or await _prepared(ctx, asked.request)
     if asked.cancel is not None:
-        return await _Leaving(ctx, asked).run()
-    if ctx.workers is None or ctx.workers.url != ctx.engine.url or not len(ctx.workers):
-        return await ctx.engine.send(prepared or asked.request), None
-    return await ctx.workers.send(prepared or await ctx.engine.prepare(asked.request)), None
+        return await _Leaving(ctx, asked.cancel, prepared).run()
+    worked = ctx.workers is not None and ctx.workers.url == ctx.engine.url and len(ctx.workers)
+    sending = ctx.workers.send(prepared) if ctx.workers is not None and worked else ctx.engine.send(prepared)
+    del prepared  # a body of megabytes goes when it is sent, not when the answer is over
+    return await sending, None
+
+
+async def _prepared(ctx: ProbeContext, request: GenerationRequest | LotRequest) -> Prepared:
+    if isinstance(request, LotRequest):
+        return await request.lot.prepare(ctx.engine, request.i)
+    return await ctx.engine.prepare(request)
+
+
+async def _sha256(request: GenerationRequest | LotRequest) -> str:
+    if isinstance(request, LotRequest):
+        return await request.lot.prompt_sha256(request.i)
+    return prompt_sha256(request.prompt)
 
 
 class _Leaving:
     """One request that is left: by closing its connection, or by asking the engine to abort it and reading on."""
 
-    def __init__(self, ctx: ProbeContext, asked: LoadRequest) -> None:
+    def __init__(self, ctx: ProbeContext, cancel: Cancel, prepared: Prepared) -> None:
         self._ctx = ctx
-        self._cancel = asked.cancel
-        self._request = replace(asked.request, request_id=asked.request.request_id or uuid.uuid4().hex)
+        self._cancel = cancel
+        self._prepared = prepared
         self._leave = asyncio.Event()
         self._chunks = 0
         self._left_ns: int | None = None
         self._aborting: asyncio.Task[bool] | None = None
 
     async def run(self) -> tuple[RequestTimeline, int | None]:
-        cancel, timer = self._cancel, None
-        if cancel is None:
-            raise ValueError(f"nothing says when to leave '{self._request.request_id}'")
-        if cancel.after_ns is not None:
-            timer = asyncio.get_running_loop().call_later(cancel.after_ns / NS_PER_S, self._go)
+        timer = None
+        if self._cancel.after_ns is not None:
+            timer = asyncio.get_running_loop().call_later(self._cancel.after_ns / NS_PER_S, self._go)
         try:
-            timeline = await self._ctx.engine.send(self._request, on_content=self._on_content, leave=self._leave)
+            timeline = await self._ctx.engine.send(self._prepared, on_content=self._on_content, leave=self._leave)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -302,18 +319,18 @@ class _Leaving:
 
     def _on_content(self, _chunk: object, _text: str) -> bool | None:
         self._chunks += 1
-        wanted = self._cancel.after_chunks if self._cancel is not None else None
+        wanted = self._cancel.after_chunks
         if wanted is None or self._chunks < wanted or self._left_ns is not None:
             return None
         self._go()
         return None if self._aborting is not None else False
 
     def _go(self) -> None:
-        if self._cancel is None or self._left_ns is not None:
+        if self._left_ns is not None:
             return
         self._left_ns = self._ctx.clock.now_ns()
         if self._cancel.by == "abort":
-            self._aborting = asyncio.create_task(self._ctx.engine.abort(self._request.request_id or ""))
+            self._aborting = asyncio.create_task(self._ctx.engine.abort(self._prepared.request_id))
         else:
             self._leave.set()
 

@@ -20,7 +20,7 @@ import longproof
 from longproof.claim.compare_facts import FactsCompared, compare_facts, require_same_questions
 from longproof.claim.compare_findings import findings_of, pooled_of
 from longproof.claim.compare_outputs import OutputsCompared, compare_outputs
-from longproof.claim.compare_pairs import Pair, pairs_of
+from longproof.claim.compare_pairs import Pair, cut_short, pairs_of
 from longproof.claim.compare_speculation import Speculation, speculation_of
 from longproof.claim.derive import CLAIM_FORMAT
 from longproof.claim.gate import GateReport, gate
@@ -94,7 +94,7 @@ class Side:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """What may be said about B against A. `in_turns`: the two were asked in turns; if not, whatever changed between the
-    two proofs beside the servers' facts is in the ratios too."""
+    two proofs beside the servers' facts is in the ratios too. `cut_short`: what a budget left out, in words."""
 
     a: Side
     b: Side
@@ -102,6 +102,7 @@ class Comparison:
     confidence: float
     least_effect: float
     in_turns: bool
+    cut_short: str | None
     rows: tuple[Row, ...]
     outcomes: Outcomes
     outputs: OutputsCompared
@@ -135,6 +136,7 @@ def compare(a: EvidenceView, b: EvidenceView, *, factors: Sequence[str] = (), co
         confidence=confidence,
         least_effect=LEAST_EFFECT,
         in_turns=_in_turns(a, b),
+        cut_short=cut_short(a, pairs),
         rows=rows,
         outcomes=outcomes,
         outputs=outputs,

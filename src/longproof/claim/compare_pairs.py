@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from longproof.claim.cached import cached_reports, shared_prefix_tokens
@@ -37,6 +37,18 @@ class Pair:
 def pairs_of(a: EvidenceView, b: EvidenceView) -> list[Pair]:
     """All pairs, in the order of A's records: single requests, then windows under load."""
     return [*_singles(a, b), *_windows(a, b)]
+
+
+def cut_short(view: EvidenceView, pairs: Sequence[Pair]) -> str | None:
+    """How much a budget let be asked of both sides in turns; None where it did not end the run."""
+    for _, note in view.notes(SIDES):
+        if note.what == "budget_spent":
+            asked = sum(pair.keys[0].startswith(f"{SIDES}/") for pair in pairs)
+            parameters = next(step.parameters for step in view.header.protocol.steps if step.probe == SIDES)
+            lengths, rounds = parameters["lengths"], parameters["rounds"]
+            planned = len(lengths) * int(rounds) if isinstance(lengths, list) and isinstance(rounds, int) else asked
+            return f"The budget ended it after {asked} of {planned} questions: {note.detail['reason']}."
+    return None
 
 
 def _singles(a: EvidenceView, b: EvidenceView) -> Iterator[Pair]:

@@ -67,9 +67,12 @@ BUSY: tuple[Metric, ...] = (
         "busy_long_wait",
         Kind.SAMPLES,
         "s",
-        "How long the long request waited at least, by the engine's own gauge of waiting requests.",
-        "time of the last sample in which more wait than short requests can account for - submitted_ns",
-        "the engine has no such gauge, or no sample fell between sending and first token",
+        "How long the long request waited at least, by the engine's own queue clock (vLLM's and SGLang's histograms of "
+        "queue times, llama.cpp's timings), else by its gauge of waiting requests.",
+        "growth of the histogram less what the other requests counted meanwhile can have waited; ttft - prompt_ms less "
+        "the least of that at this length; time of the last sample in which more wait than short requests can account "
+        "for - submitted_ns",
+        "the engine has neither, or no sample fell between sending and first token",
     ),
     _long(
         "busy_long_served",
@@ -227,8 +230,9 @@ OVERLOAD: tuple[Metric, ...] = (
         Kind.EXACT,
         Better.LOWER,
         "Prompt tokens that the engine computed beyond those asked for, over all steps.",
-        "growth of its counter of computed prompt tokens - (prompt - cached tokens) of all requests with a token",
-        "the engine has no counter that sees work done twice (vLLM 0.32 counts a prompt once)",
+        "growth of its counter of computed prompt tokens - (prompt - cached tokens) of all requests with a token; 0 "
+        "where it counts preemptions and had none",
+        "the engine preempts, and has no counter that sees work done twice (vLLM 0.32 counts a prompt once)",
     ),
     _step(
         "overload_recovery",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,6 +10,7 @@ from longproof.claim.load_spans import Span, client_was_late, counter_growth, la
 from longproof.claim.view import EvidenceView, Window
 from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.domain.outcome import Outcome, classify
+from longproof.domain.outcome_words import counted
 from longproof.evidence.records import SessionBody
 from longproof.stats.quantile import sample_quantile
 
@@ -18,8 +18,10 @@ PROBE = "overload"
 _TAIL = 0.95
 _REFUSED = (Outcome.REFUSED_BUSY, Outcome.REFUSED_OTHER, Outcome.REFUSED_LENGTH)
 _COMPUTED = (("llamacpp:prompt_tokens_total", ""), ("sglang:realtime_tokens_total", 'mode="prefill_compute"'))
-"""(counter, label) that see a prompt as often as it is computed. vLLM's prompt_tokens_total sees it once, at its
-first token (0.32 v1/metrics/stats.py)."""
+"""(counter, label) that see a prompt as often as it is computed. vLLM 0.32 has none: a request's prefill is counted
+before its first preemption only (v1/core/sched/scheduler.py, `prefill_stats.set`), so prompt_tokens_total,
+prompt_tokens_by_source_total and iteration_tokens_total see a prompt once, and the prefix cache's counts of preempted
+requests are not exported (v1/metrics/stats.py, `PrefixCacheStats.preempted_queries`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +84,27 @@ class StepSeen:
 
     @property
     def recomputed_tokens(self) -> int | None:
-        """Prompt tokens computed beyond those asked for; None where the engine does not show work done twice."""
+        """Prompt tokens computed beyond those asked for: none where nothing was preempted. None where the engine does
+        not show work done twice."""
         samples = self.window.samples
         grown = next((found for name in _COMPUTED if (found := _growth(samples, *name)) is not None), None)
         if grown is None:
-            return None
+            return 0 if self.preemptions == 0 else None
         asked = sum(
             (item.timeline.prompt_tokens_sent or 0) - ((item.timeline.usage and item.timeline.usage.cached_tokens) or 0)
             for item in self.asked
             if item.timeline.first_token_ns is not None
         )
         return max(0, round(grown - asked))
+
+    @property
+    def most_recomputed_tokens(self) -> int | None:
+        """What the preemptions can have cost at most: each the longest request, prompt and output. None where they are
+        not counted."""
+        longest = max(
+            ((item.timeline.prompt_tokens_sent or 0) + item.timeline.max_tokens for item in self.asked), default=0
+        )
+        return None if self.preemptions is None else self.preemptions * longest
 
     @property
     def waiting(self) -> list[EngineSample]:
@@ -103,9 +115,8 @@ class StepSeen:
 
     @property
     def outcomes(self) -> str:
-        """``3 refused_busy, 1 hung``"""
-        found = Counter(classify(item.timeline).value for item in self.asked if not item.done)
-        return ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.items()))
+        """``3 refused as busy, 1 hung without a token``"""
+        return counted(item.timeline for item in self.asked if not item.done)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

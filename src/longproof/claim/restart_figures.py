@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from longproof.claim.cached import cached_reports
 from longproof.claim.view import EvidenceView
 from longproof.domain.measure import Interval, Unknown
-from longproof.domain.outcome import classify, completed_as_asked, tokens_produced
+from longproof.domain.outcome import Outcome, classify, completed_as_asked, tokens_produced
+from longproof.domain.outcome_words import in_words
 from longproof.evidence.records import RequestBody
 from longproof.stats.pooled import pooled_ratio
 from longproof.stats.ratio import Ratio, unpaired_ratio
@@ -178,9 +179,9 @@ def _answers(
 
 def _became(body: RequestBody) -> str:
     """The outcome, and for one that was clamped to how much: a window of another size clamps elsewhere."""
-    outcome = classify(body.timeline).value
+    outcome = classify(body.timeline)
     produced = tokens_produced(body.timeline)
-    return f"{outcome} with {produced} tokens" if outcome == "short" else outcome
+    return f"cut to {produced} tokens" if outcome is Outcome.SHORT else in_words(outcome)
 
 
 def _cached(length: int, before: Sequence[tuple[str, RequestBody]], after: Sequence[tuple[str, RequestBody]]) -> Cached:

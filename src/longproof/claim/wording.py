@@ -34,3 +34,8 @@ def length_list(lengths: Sequence[int]) -> str:
     """``512, 1,024 and 4,096``"""
     words = [format_tokens(length) for length in lengths]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def many(count: int, one: str) -> str:
+    """``1 preemption``, ``1,200 preemptions``"""
+    return f"{format_tokens(count)} {one}" if count == 1 else f"{format_tokens(count)} {one}s"

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from longproof.cli.options import LengthsType, api_key, json_option
+from longproof.cli.options import BudgetType, LengthsType, api_key, json_option
 
 
 @click.command(short_help="Hold two proofs against each other: B over A, with intervals.")
@@ -38,13 +38,28 @@ from longproof.cli.options import LengthsType, api_key, json_option
 @click.option(
     "--output-tokens", type=int, default=64, show_default=True, help="With URLs: output tokens of each request."
 )
+@click.option(
+    "--budget",
+    type=BudgetType(),
+    help="With URLs: end before both together exceed this: 10m, 500ktok, or 10m,500ktok.",
+)
 @click.option("--timeout", metavar="TIME", help="With URLs: a request without an end by then counts as hung.")
 @click.option("--route", type=click.Choice(["chat", "completions"]), help="With URLs: OpenAI route.")
 @click.option("--model-a", metavar="NAME", help="Served model name of A, where it serves several.")
 @click.option("--model-b", metavar="NAME", help="Served model name of B.")
 @click.option("--api-key-env", metavar="VARIABLE", help="Environment variable that holds the API key of both.")
 @click.option("--seed", type=int, default=0, show_default=True, help="With URLs: seed of every random choice.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="With URLs: where both evidences go.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="With URLs: where both evidences and the page go; default: a new numbered directory.",
+)
+@click.option(
+    "--report",
+    "report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the comparison as one HTML page here; with URLs OUT/report.html is written anyway.",
+)
 @json_option
 def compare(
     a: Path | None,
@@ -52,6 +67,7 @@ def compare(
     factors: tuple[str, ...],
     requirements: tuple[str, ...],
     confidence: float,
+    report: Path | None,
     as_json: bool,
     **choices: Any,
 ) -> int:
@@ -61,6 +77,9 @@ def compare(
     where chance does not explain it, all comparisons together, and where it is at least 5 %. Two configurations that
     differ in more than the named factor are refused with exit code 2.
 
+    With URLs evidence is written as it comes in. After a crash or Ctrl-C the same command goes on where it stopped and
+    repeats nothing.
+
     Exits with 0; with --require as gate does: 0 when all pass, 1 when one fails, 3 when none fails and one is
     undecided.
     """
@@ -69,18 +88,24 @@ def compare(
     from longproof.claim.derive import load_view
     from longproof.claim.requirement import check_confidence, parse_requirement
     from longproof.errors import EXIT_OK, EXIT_UNDECIDED
+    from longproof.report.compare_html import write_comparison
     from longproof.report.compare_text import print_comparison
+    from longproof.report.html import REPORT_NAME
 
     check_confidence(confidence, "--confidence")  # a slip must not cost a run of two servers
     for text in requirements:
         parse_requirement(text)
-    stopped_by = None
+    stopped_by, pages = None, [] if report is None else [report]
     if choices["url_a"] or choices["url_b"]:
         a, b, stopped_by = _ask(a, b, choices)
-    first, second = _directories(a, b)
-    comparison = hold_against(load_view(first), load_view(second), factors=factors, confidence=confidence)
+        pages.append(a.parent / REPORT_NAME)
+    first, second = (load_view(directory) for directory in _directories(a, b))
+    comparison = hold_against(first, second, factors=factors, confidence=confidence)
     verdicts = gate_comparison(comparison, requirements) if requirements else None
     print_comparison(comparison, verdicts, as_json=as_json)
+    for page in pages:
+        write_comparison(page, comparison, first, second, verdicts)
+        click.echo(f"page {page}", err=True)
     if stopped_by is not None:
         click.echo(f"stopped early: {stopped_by}", err=True)
     if verdicts is not None:
@@ -112,7 +137,7 @@ def _ask(a: Path | None, b: Path | None, choices: dict[str, Any]) -> tuple[Path,
     from longproof.errors import UsageError
     from longproof.prove.options import ProveOptions
     from longproof.prove.resume import evidence_directory
-    from longproof.prove.sides import ask_sides
+    from longproof.prove.sides import ask_sides, is_finished, places_of, require_same_comparison
     from longproof.prove.target import UrlTarget
 
     if a is not None or b is not None or not (choices["url_a"] and choices["url_b"]):
@@ -124,7 +149,10 @@ def _ask(a: Path | None, b: Path | None, choices: dict[str, Any]) -> tuple[Path,
     targets = [
         UrlTarget(url=choices[f"url_{side}"], model=choices[f"model_{side}"], api_key=key) for side in ("a", "b")
     ]
+    budget = choices["budget"] or (None, None)
     options = ProveOptions(
+        budget_ns=budget[0],
+        budget_tokens=budget[1],
         lengths=choices["lengths"],
         repeats=choices["repeats"],
         output_tokens=choices["output_tokens"],
@@ -132,8 +160,13 @@ def _ask(a: Path | None, b: Path | None, choices: dict[str, Any]) -> tuple[Path,
         route=Route(choices["route"]) if choices["route"] else None,
         seed=choices["seed"],
     )
-    out = choices["out"] or evidence_directory(Path(DEFAULT_EVIDENCE), f"compare {targets[0].label} {targets[1].label}")
+    label = f"compare {targets[0].label} {targets[1].label}"
+    out = choices["out"] or evidence_directory(Path(DEFAULT_EVIDENCE), label, finished=is_finished)
     click.echo(f"seed {options.seed}; evidence in {out}", err=True)
-    with TerminalWatcher(sys.stderr) as progress:
-        result = asyncio.run(ask_sides(targets[0], targets[1], options, out, clock=SystemClock(), progress=progress))
+    if is_finished(out):
+        require_same_comparison(out, targets[0], targets[1], options)
+        click.echo("this comparison is complete: nothing is repeated (name another --out to ask again)", err=True)
+        return (*places_of(out), None)
+    with TerminalWatcher(sys.stderr) as watcher:
+        result = asyncio.run(ask_sides(targets[0], targets[1], options, out, clock=SystemClock(), watcher=watcher))
     return result.a, result.b, result.stopped_by

@@ -27,6 +27,11 @@ def load_options(command: Command) -> Command:
                 type=click.Path(exists=True, dir_okay=False),
                 help="Lengths and times of the background load from a trace: Mooncake .jsonl or Azure .csv.",
             ),
+            click.option(
+                "--load-window",
+                metavar="TIME",
+                help="How long busy watches the background alone, and each step of overload lasts; default: 10s.",
+            ),
             click.option("--sustained", metavar="TIME", help="How long the sustained load lasts; default: 60s."),
             click.option(
                 "--slo-ttft", "slo_ttft", metavar="TIME", help="Time to first token that still counts as good."
@@ -55,11 +60,12 @@ def load_options_from(choices: dict[str, Any]) -> LoadOptions:
     def seconds(name: str) -> float | None:
         return parse_duration_ns(choices[name]) / 1e9 if choices.get(name) else None
 
-    sustained, idle = choices.get("sustained"), choices.get("idle")
+    sustained, idle, window = choices.get("sustained"), choices.get("idle"), choices.get("load_window")
     return LoadOptions(
         concurrency=choices.get("concurrency"),
         rate_per_s=choices.get("rate_per_s"),
         trace=choices.get("trace"),
+        window_ns=parse_duration_ns(window) if window else None,
         sustained_ns=parse_duration_ns(sustained) if sustained else None,
         slo_ttft_s=seconds("slo_ttft"),
         slo_tpot_s=seconds("slo_tpot"),

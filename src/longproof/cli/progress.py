@@ -56,7 +56,11 @@ class TerminalWatcher:
         if protocol.budget_ns is not None or protocol.budget_tokens is not None:
             planned = {step.probe for step in protocol.steps}
             order = ", ".join(probe for probe in DROP_ORDER if probe in planned)
-            self._console.print(f"  what the budget does not hold is left out in this order: {order}")
+            self._console.print(
+                f"  what the budget does not hold is left out in this order: {order}"
+                if order
+                else "  where the budget ends, the rounds that are left are not asked"
+            )
 
     def estimated(self, estimate: Estimate) -> None:
         if self._task is not None:

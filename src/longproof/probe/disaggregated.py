@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from longproof.asking.context import Cell, ProbeContext
+from longproof.asking.lot import lot_of
 from longproof.asking.prompts import LengthUnproven
 from longproof.asking.recovery import check_alive
 from longproof.asking.window import Load, LoadRequest, run_window
@@ -91,16 +92,10 @@ async def _ask(ctx: ProbeContext, arm: str, length: int, repeat: int, nonce: str
 
 async def _together(ctx: ProbeContext, plan: DisaggregatedPlan, number: int) -> None:
     length, output = max(plan.lengths), ctx.protocol.output_tokens
-    stock = await ctx.prompts.stock(length, key=f"{PROBE}/stock")
+    lot = lot_of(ctx, await ctx.prompts.stock(length, key=f"{PROBE}/stock"))
 
     def one(i: int) -> LoadRequest:
-        request = stock.request(
-            number * plan.concurrency + i,
-            max_tokens=output,
-            timeout_s=ctx.protocol.request_timeout_s,
-            cold=ctx.engine.capabilities.cold,
-            seed=ctx.protocol.seed,
-        )
+        request = lot.request(number * plan.concurrency + i)
         return LoadRequest(name=f"request/{i}", cell={"arm": TOGETHER, "repeat": number}, request=request, at_ns=0)
 
     done = await run_window(

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from longproof.asking.context import Cell, ProbeContext
+from longproof.asking.lot import lot_of
 from longproof.asking.prompts import LengthUnproven
 from longproof.asking.recovery import check_alive
 from longproof.asking.rest import Rest, sample_or_none, wait_for_rest
@@ -115,6 +116,7 @@ class _Reclaim:
         self._plan = plan
         self._short = short
         self._largest = largest
+        self._left_ones = lot_of(ctx, short, max_tokens=plan.decode_tokens)
         self._next = _IDLE_REPEATS
         self._ttft_ns = idle.ttft_ns or 0
         self._whole_ns = idle.e2e_ns
@@ -197,7 +199,7 @@ class _Reclaim:
         return LoadRequest(
             name=name,
             cell={"role": name.partition("/")[0]},
-            request=_request(self._ctx, self._short, number, self._plan.decode_tokens),
+            request=self._left_ones.request(number),
             nonce=self._short.nonce_of(number),
             at_ns=at_ns,
             cancel=cancel,

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from longproof.asking.context import ProbeContext
+from longproof.asking.lot import Lot, lot_of
 from longproof.asking.prompts import LengthUnproven
 from longproof.asking.recovery import check_alive
 from longproof.asking.sampler import WATCHED
@@ -88,24 +89,19 @@ async def run(ctx: ProbeContext, plan: SustainedPlan) -> None:
 
 
 def _load(ctx: ProbeContext, plan: SustainedPlan, index: int, short: PromptStock, long: PromptStock | None) -> Load:
-    def ask(stock: PromptStock, role: str, name: str, number: int, at_ns: int | None) -> LoadRequest:
+    def ask(lot: Lot, role: str, name: str, number: int, at_ns: int | None) -> LoadRequest:
         return LoadRequest(
             name=name,
-            cell={"role": role, "length": stock.length_tokens},
-            request=stock.request(
-                number,
-                max_tokens=ctx.protocol.output_tokens,
-                timeout_s=ctx.protocol.request_timeout_s,
-                cold=ctx.engine.capabilities.cold,
-                seed=ctx.protocol.seed,
-            ),
-            nonce=stock.nonce_of(number),
+            cell={"role": role, "length": lot.stock.length_tokens},
+            request=lot.request(number),
+            nonce=lot.stock.nonce_of(number),
             at_ns=at_ns,
         )
 
     def ith(i: int) -> LoadRequest:  # numbers of different windows never meet: no prompt is sent twice
-        return ask(short, "short", f"short/{i}", i * plan.windows + index, None)
+        return ask(shorts, "short", f"short/{i}", i * plan.windows + index, None)
 
+    shorts, long_ones = lot_of(ctx, short), lot_of(ctx, long or short)
     longs = () if long is None else tuple(range(plan.longs_per_window))
     return Load(
         concurrency=plan.concurrency,
@@ -113,7 +109,7 @@ def _load(ctx: ProbeContext, plan: SustainedPlan, index: int, short: PromptStock
         for_ns=plan.window_ns,
         scheduled=tuple(
             ask(
-                long or short,
+                long_ones,
                 "long",
                 f"long/{i}",
                 i * plan.windows + index,

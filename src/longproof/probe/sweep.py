@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from longproof.asking.context import Cell, ProbeContext
+from longproof.asking.lot import lot_of
 from longproof.asking.prompts import LengthUnproven
 from longproof.asking.recovery import check_alive
 from longproof.asking.stock import PromptStock
@@ -169,17 +170,10 @@ def _load(ctx: ProbeContext, plan: SweepPlan, cell: SweepCell, sent: int, prompt
 
 def _fresh(ctx: ProbeContext, plan: SweepPlan, cell: SweepCell, round_: int, stock: PromptStock) -> Prompts:
     """Prompts that nobody has sent before."""
-    first = _number(plan, cell, round_)
+    first, lot = _number(plan, cell, round_), lot_of(ctx, stock)
 
     def ith(i: int) -> LoadRequest:
-        request = stock.request(
-            first + i,
-            max_tokens=ctx.protocol.output_tokens,
-            timeout_s=ctx.protocol.request_timeout_s,
-            cold=ctx.engine.capabilities.cold,
-            seed=ctx.protocol.seed,
-        )
-        return LoadRequest(name=str(i), cell={}, request=request, nonce=stock.nonce_of(first + i))
+        return LoadRequest(name=str(i), cell={}, request=lot.request(first + i), nonce=stock.nonce_of(first + i))
 
     return ith
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from statistics import median
 
-from longproof.asking.context import BudgetSpent
+from longproof.asking.context import BudgetSpent, Progress
 from longproof.domain.units import format_ns, format_tokens
 from longproof.errors import BudgetError
 from longproof.evidence.records import Protocol, Record, RequestBody, WindowBody
@@ -72,6 +72,25 @@ class RunBudget:
             )
         if self._most_ns is not None and self.spent_ns + (ns or self.predict_ns(tokens)) > self._most_ns:
             raise BudgetSpent(f"{format_ns(self.spent_ns)} of {format_ns(self._most_ns)} are spent")
+
+
+class Counted:
+    """Progress that also counts against a budget."""
+
+    def __init__(self, progress: Progress, budget: RunBudget) -> None:
+        self._progress = progress
+        self._budget = budget
+
+    def step(self, probe: str, what: str) -> None:
+        self._progress.step(probe, what)
+
+    def finished(self, key: str, body: RequestBody) -> None:
+        self._budget.finished(body)
+        self._progress.finished(key, body)
+
+    def window_ended(self, key: str, body: WindowBody) -> None:
+        self._budget.window_ended(body)
+        self._progress.window_ended(key, body)
 
 
 def require_useful(protocol: Protocol, smallest_tokens: int, predicted_ns: float) -> None:

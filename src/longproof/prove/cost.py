@@ -8,7 +8,9 @@ from typing import TypeAlias
 
 from longproof.domain.units import format_ns, format_tokens
 from longproof.evidence.records import Protocol, Step
+from longproof.probe import sides
 from longproof.probe.accounting import CANARY_OUTPUT_TOKENS, CONTROL_TOKENS, EDGE_OUTPUT_TOKENS, edge_positions
+from longproof.probe.sides import SidesPlan
 from longproof.prove.load_costs import LOAD_COSTS
 from longproof.prove.options import DROP_ORDER
 from longproof.prove.parameters import Values, int_of, int_or_none, ints_of
@@ -114,6 +116,8 @@ def _asked_tokens(step: Step, output: int) -> list[int]:
     lengths = list(ints_of(values, "lengths"))
     if step.probe == "speed":  # the shortest once more, to warm up
         return [length + output for length in (*lengths[:1], *lengths * int_of(values, "repeats"))]
+    if step.probe == sides.PROBE:
+        return sides.asked_tokens(SidesPlan(lengths=tuple(lengths), rounds=int_of(values, "rounds")), output)
     if step.probe == "warmth":
         return [length + output for length in lengths] * 3 * int_of(values, "repeats")
     canaries = [at + CANARY_OUTPUT_TOKENS for at in (int_of(values, "canary_tokens"), CONTROL_TOKENS)] * 4

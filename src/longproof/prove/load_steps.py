@@ -78,6 +78,10 @@ def _busy(at: Situation) -> Planned:
         long_output_tokens=output,
         injections=min(3, at.options.repeats),
     )
+    window_ns = at.options.load.window_ns
+    if window_ns is not None:
+        around_ns = min(plan.lead_ns, window_ns)
+        plan = replace(plan, alone_ns=window_ns, lead_ns=around_ns, tail_ns=around_ns)
     return step_of("busy", plan)
 
 
@@ -172,7 +176,8 @@ def _overload(at: Situation) -> Planned:
         slo_tpot_s=at.options.load.slo_tpot_s,
         seed=at.options.seed,
     )
-    return step_of("overload", plan)
+    window_ns = at.options.load.window_ns
+    return step_of("overload", plan if window_ns is None else replace(plan, step_ns=window_ns, idle_ns=window_ns))
 
 
 def _disaggregated(at: Situation) -> Planned:

@@ -41,13 +41,15 @@ them nothing else means anything."""
 class LoadOptions:
     """Choices about load. `concurrency`: requests of the background load (None: by what the server holds).
     `rate_per_s`: open-loop arrivals instead, Poisson. `trace`: file of request lengths and times to take the background
-    from. `sustained_ns`: how long the sustained load lasts. `slo_ttft_s`, `slo_tpot_s`: what counts as good; without
+    from. `window_ns`: how long busy watches the background alone, and how long each step of overload lasts (None: 10
+    s). `sustained_ns`: how long the sustained load lasts. `slo_ttft_s`, `slo_tpot_s`: what counts as good; without
     either no goodput is told. `restart_command`: run to restart a server that is not ours. `idle_ns`: stand idle that
     long before the repeat after a restart. `workers`: processes that send."""
 
     concurrency: int | None = None
     rate_per_s: float | None = None
     trace: str | None = None
+    window_ns: int | None = None
     sustained_ns: int | None = None
     slo_ttft_s: float | None = None
     slo_tpot_s: float | None = None

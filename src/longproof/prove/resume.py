@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
@@ -10,16 +11,19 @@ from longproof.errors import EvidenceError
 from longproof.evidence.fingerprint import differences
 from longproof.evidence.reading import holds_run, read
 from longproof.evidence.records import Header, Protocol
+from longproof.evidence.store import Journal
 from longproof.prove.options import ProveOptions
 from longproof.prove.protocol import LEFT_OUT, usual_probes
 
+_OF_LENGTHS = ("speed", "warmth", "compare")
 _NUMBERED = re.compile(r"-(\d{3,})$")
 
 
-def evidence_directory(base: Path, label: str) -> Path:
+def evidence_directory(base: Path, label: str, *, finished: Callable[[Path], bool] | None = None) -> Path:
     """The newest unfinished directory of this target below `base`, else the next number: ``http-localhost-8000-001``.
 
     The same command, run again after a kill, finds its own evidence; after a finished run it begins a new one.
+    `finished`: what finished means there; default: `is_complete`.
     """
     slug = re.sub(r"[^A-Za-z0-9.]+", "-", label).strip("-.").lower()[:80] or "target"
     numbers = [
@@ -28,7 +32,7 @@ def evidence_directory(base: Path, label: str) -> Path:
         if (found := _NUMBERED.search(path.name)) and path.name == f"{slug}-{found.group(1)}"
     ]
     newest = max(numbers, default=0)
-    if newest and not is_complete(base / f"{slug}-{newest:03d}"):
+    if newest and not (finished or is_complete)(base / f"{slug}-{newest:03d}"):
         return base / f"{slug}-{newest:03d}"
     return base / f"{slug}-{newest + 1:03d}"
 
@@ -36,6 +40,19 @@ def evidence_directory(base: Path, label: str) -> Path:
 def is_complete(directory: Path) -> bool:
     """Whether a finished run lies there: its protocol ran to its end and it is sealed."""
     return holds_run(directory) and read(directory).complete
+
+
+def open_journal(directory: Path, header: Header) -> Journal:
+    """The journal of a new run, or of the same run begun there before. EvidenceError where it is another one."""
+    if not holds_run(directory):
+        return Journal.create(directory, header)
+    journal = Journal.resume(directory)
+    try:
+        require_same(journal.header, header, directory)
+    except BaseException:
+        journal.close()
+        raise
+    return journal
 
 
 def require_same(stored: Header, wanted: Header, directory: Path) -> None:
@@ -87,7 +104,7 @@ def require_same_question(directory: Path, label: str, options: ProveOptions) ->
     if options.route is not None:
         chosen["route"] = (protocol.route, options.route)
     if options.lengths is not None:
-        asked = {str(step.parameters["lengths"]) for step in protocol.steps if step.probe in ("speed", "warmth")}
+        asked = {str(step.parameters["lengths"]) for step in protocol.steps if step.probe in _OF_LENGTHS}
         chosen["lengths"] = (asked, {str(list(options.lengths))} if asked else asked)
     changed = [name for name, (was, now) in chosen.items() if was != now]
     if changed:

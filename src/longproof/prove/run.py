@@ -28,15 +28,14 @@ from longproof.engines.refused_fields import described
 from longproof.errors import EngineMisbehaved
 from longproof.evidence.disk import not_writable
 from longproof.evidence.fingerprint import fingerprint
-from longproof.evidence.reading import holds_run
-from longproof.evidence.records import FORMAT, Header, NoteBody, RequestBody, Step, WindowBody
+from longproof.evidence.records import FORMAT, Header, NoteBody, Step
 from longproof.evidence.store import Journal
 from longproof.plan.traces import read_trace
-from longproof.prove.budget import RunBudget, require_useful
+from longproof.prove.budget import Counted, RunBudget, require_useful
 from longproof.prove.cost import Cost, duration_ns, fit, smallest_unit_tokens, step_cost
 from longproof.prove.options import ProveOptions
 from longproof.prove.protocol import plan_protocol
-from longproof.prove.resume import require_same
+from longproof.prove.resume import open_journal
 from longproof.prove.steps import run_step
 from longproof.prove.target import Target, UrlTarget
 
@@ -100,7 +99,7 @@ async def prove(
             deployment=deployment,
             protocol=protocol,
         )
-        with _journal(directory, header) as journal:
+        with open_journal(directory, header) as journal:
             watcher.planned(header, directory, resumed=bool(journal.records))
             async with _workers(engine, target, options, clock) as workers:
                 stopped_by = await _run(engine, journal, clock, watcher, restarter, workers)
@@ -117,18 +116,6 @@ def _trace(options: ProveOptions) -> Replay | None:
     if path is None:
         return None
     return replay(read_trace(Path(path)), source=f"trace {Path(path).name}", for_ns=_MOST_TRACE_NS)
-
-
-def _journal(directory: Path, header: Header) -> Journal:
-    if not holds_run(directory):
-        return Journal.create(directory, header)
-    journal = Journal.resume(directory)
-    try:
-        require_same(journal.header, header, directory)
-    except BaseException:
-        journal.close()
-        raise
-    return journal
 
 
 @asynccontextmanager
@@ -163,7 +150,7 @@ async def _run(
         journal=journal,
         prompts=PromptBuilder(engine, route=protocol.route, seed=protocol.seed, salt=session.salt),
         budget=budget,
-        progress=_Counted(watcher, budget),
+        progress=Counted(watcher, budget),
         clock=clock,
         restarter=restarter,
         workers=workers,
@@ -258,22 +245,3 @@ async def _ask_plainly(ctx: ProbeContext) -> None:
         )
 
     await ctx.ask("calibration/plain", probe="calibration", cell={"arm": "plain"}, build=build, expected_tokens=0)
-
-
-class _Counted:
-    """Progress that also counts against the budget."""
-
-    def __init__(self, watcher: Watcher, budget: RunBudget) -> None:
-        self._watcher = watcher
-        self._budget = budget
-
-    def step(self, probe: str, what: str) -> None:
-        self._watcher.step(probe, what)
-
-    def finished(self, key: str, body: RequestBody) -> None:
-        self._budget.finished(body)
-        self._watcher.finished(key, body)
-
-    def window_ended(self, key: str, body: WindowBody) -> None:
-        self._budget.window_ended(body)
-        self._watcher.window_ended(key, body)

@@ -3,16 +3,18 @@
 A ─▶ introspect ─┐                         ┌─▶ DIR/a sealed
                  ├─ one question, A B B A ─┤
 B ─▶ introspect ─┘                         └─▶ DIR/b sealed
+
+Run again with the same directory, it goes on where it stopped.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import longproof
-from longproof.asking.context import ProbeContext, Progress
+from longproof.asking.context import BudgetSpent, ProbeContext
 from longproof.asking.prompts import LengthUnproven, PromptBuilder
 from longproof.asking.recovery import EngineGone
 from longproof.clock import Clock
@@ -20,16 +22,19 @@ from longproof.domain.deployment import Deployment
 from longproof.domain.request import Route
 from longproof.engines.base import Engine
 from longproof.errors import EngineMisbehaved, TargetError, UsageError
+from longproof.evidence.disk import not_writable
 from longproof.evidence.fingerprint import fingerprint
-from longproof.evidence.reading import holds_run
-from longproof.evidence.records import FORMAT, Header, Protocol, Step
+from longproof.evidence.records import FORMAT, Header, Protocol, RequestBody, Step
 from longproof.evidence.store import Journal
 from longproof.probe import sides
 from longproof.probe.sides import SidesPlan
-from longproof.prove.budget import RunBudget
+from longproof.prove.budget import Counted, RunBudget, require_useful
+from longproof.prove.cost import cost_of, duration_ns
 from longproof.prove.options import ProveOptions
 from longproof.prove.parameters import plan_of
 from longproof.prove.protocol import default_lengths, window_of
+from longproof.prove.resume import is_complete, open_journal, require_same_question
+from longproof.prove.run import Estimate, Watcher
 from longproof.prove.target import Target
 
 _MOST_LENGTHS = 4
@@ -45,14 +50,17 @@ class SidesResult:
 
 
 async def ask_sides(
-    a: Target, b: Target, options: ProveOptions, directory: Path, *, clock: Clock, progress: Progress
+    a: Target, b: Target, options: ProveOptions, directory: Path, *, clock: Clock, watcher: Watcher
 ) -> SidesResult:
-    """Asks both targets in turns. Raises UserError for what the user must change; what the servers do is evidence."""
-    places = directory / "a", directory / "b"
+    """Asks both targets in turns, or goes on where a run in `directory` stopped. The budget is that of both together;
+    spent, it ends the run in order, between two questions. Raises UserError for what the user must change; what the
+    servers do is evidence."""
+    places = places_of(directory)
     for place in places:
-        if holds_run(place):
-            raise UsageError(f"{place} holds a run already", advice="compare it as it is, or name another --out")
-        place.mkdir(parents=True, exist_ok=True)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise not_writable(place, problem) from problem
     engines: list[Engine] = []
     try:
         for target, place in zip((a, b), places, strict=True):
@@ -61,10 +69,11 @@ async def ask_sides(
         protocol = _protocol(deployments, engines, options)
         with ExitStack() as journals:
             both = [
-                journals.enter_context(Journal.create(place, _header(target, deployment, protocol)))
+                journals.enter_context(open_journal(place, _header(target, deployment, protocol)))
                 for target, place, deployment in zip((a, b), places, deployments, strict=True)
             ]
-            stopped_by = await _run(engines, both, clock, progress)
+            watcher.planned(both[0].header, directory, resumed=any(journal.records for journal in both))
+            stopped_by = await _run(engines, both, clock, watcher)
             for engine, journal in zip(engines, both, strict=True):
                 await engine.aclose()
                 journal.seal(complete=stopped_by is None)
@@ -74,9 +83,27 @@ async def ask_sides(
     return SidesResult(a=places[0], b=places[1], stopped_by=stopped_by)
 
 
-async def _run(engines: list[Engine], journals: list[Journal], clock: Clock, progress: Progress) -> str | None:
+def places_of(directory: Path) -> tuple[Path, Path]:
+    """Where the two evidences of one comparison lie."""
+    return directory / "a", directory / "b"
+
+
+def is_finished(directory: Path) -> bool:
+    """Whether a comparison lies there that ran to its end, on both sides."""
+    return all(is_complete(place) for place in places_of(directory))
+
+
+def require_same_comparison(directory: Path, a: Target, b: Target, options: ProveOptions) -> None:
+    """EvidenceError when a finished comparison in `directory` is another than the one asked for now."""
+    for place, target in zip(places_of(directory), (a, b), strict=True):
+        require_same_question(place, target.label, replace(options, only=(sides.PROBE,)))
+
+
+async def _run(engines: list[Engine], journals: list[Journal], clock: Clock, watcher: Watcher) -> str | None:
     """All questions; returns why it stopped early, or None. Both sides share the first one's salt, and so its nonces:
     the same question is the same bytes."""
+    protocol = journals[0].header.protocol
+    budget = RunBudget(protocol, (record for journal in journals for record in journal.records))
     salt = journals[0].start_session(clock).salt
     journals[1].start_session(clock)
     ctxs = [
@@ -85,21 +112,30 @@ async def _run(engines: list[Engine], journals: list[Journal], clock: Clock, pro
             deployment=journal.header.deployment,
             protocol=journal.header.protocol,
             journal=journal,
-            prompts=PromptBuilder(
-                engine, route=journal.header.protocol.route, seed=journal.header.protocol.seed, salt=salt
-            ),
-            budget=RunBudget(journal.header.protocol),
-            progress=progress,
+            prompts=PromptBuilder(engine, route=protocol.route, seed=protocol.seed, salt=salt),
+            budget=budget,
+            progress=Counted(watcher, budget),
             clock=clock,
         )
         for engine, journal in zip(engines, journals, strict=True)
     ]
-    plan = plan_of(SidesPlan, journals[0].header.protocol.steps[0].parameters)
+    plan = plan_of(SidesPlan, protocol.steps[0].parameters)
+    smallest = 4 * (min(plan.lengths) + protocol.output_tokens)  # both asked, both asked again
+    require_useful(protocol, smallest, 0)
     try:
+        await sides.warm_up(ctxs[0], ctxs[1], plan)
+        cost = cost_of(protocol)
+        if sum(isinstance(record.body, RequestBody) for record in journals[0].records) <= 1:
+            require_useful(protocol, smallest + budget.spent_tokens, budget.spent_ns + budget.predict_ns(smallest, 4))
+        watcher.estimated(Estimate(cost=cost, ns=duration_ns(cost, budget.predict_ns)))
         await sides.run(ctxs[0], ctxs[1], plan)
+    except BudgetSpent as reason:
+        for ctx in ctxs:
+            ctx.note(f"run/budget/{sides.PROBE}", probe=sides.PROBE, what="budget_spent", reason=str(reason))
     except (EngineGone, EngineMisbehaved, LengthUnproven) as reason:
         for ctx in ctxs:
-            ctx.note("run/engine_gone", probe="run", what="engine_gone", reason=str(reason))
+            at = len(ctx.journal.records)
+            ctx.note(f"run/engine_gone/{at}", probe="run", what="engine_gone", reason=str(reason))
         return str(reason)
     return None
 
@@ -124,8 +160,8 @@ def _protocol(deployments: list[Deployment], engines: list[Engine], options: Pro
         repeats=options.repeats,
         output_tokens=options.output_tokens,
         request_timeout_s=options.timeout_s or 600.0,
-        budget_ns=None,
-        budget_tokens=None,
+        budget_ns=options.budget_ns,
+        budget_tokens=options.budget_tokens,
         steps=(Step(probe=sides.PROBE, parameters={"lengths": list(lengths), "rounds": options.repeats}),),
     )
 

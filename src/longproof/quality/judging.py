@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from longproof.domain.events import EndedBy
 from longproof.domain.outcome import Outcome, classify
+from longproof.domain.outcome_words import in_words
 from longproof.domain.request import CountSource, TokenCount
 from longproof.evidence.records import ItemBody, Placed, RequestBody
 from longproof.quality.item import Item, Needle, Scored
@@ -47,7 +48,7 @@ def judged(item: Item, body: RequestBody) -> Judged:
     timeline = body.timeline
     outcome = classify(timeline)
     if outcome not in (Outcome.COMPLETED, Outcome.SHORT, Outcome.EMPTY) or timeline.ended_by is EndedBy.CANCELLED:
-        return Judged(ended=Ended.FAILED, scored=None, why=outcome.value)
+        return Judged(ended=Ended.FAILED, scored=None, why=in_words(outcome))
     check = length_check(_count(body), timeline.usage.prompt_tokens if timeline.usage is not None else None)
     if not check.proven:
         return Judged(ended=Ended.LENGTH_UNPROVEN, scored=None, why=check.why)

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from longproof.claim.compare import Comparison, Row, Said
+from longproof.claim.compare_facts import FactDifference
 from longproof.claim.gate import GateReport
 from longproof.domain.units import format_tokens
 from longproof.evidence.codec import encode
@@ -21,7 +22,7 @@ from longproof.report.json_report import gate_json
 from longproof.report.text import render_gate, show
 from longproof.report.untrusted import one_line
 
-_METRICS = {
+METRIC_WORDS = {
     "ttft_ratio": "Time to first token, B / A",
     "tpot_ratio": "Time per output token, B / A",
     "output_rate_ratio": "Output tokens per second, all together, B / A",
@@ -66,20 +67,12 @@ def _card(comparison: Comparison) -> Iterator[RenderableType]:
     yield heading("In what they differ")
     yield from _facts(comparison)
     rows = comparison.rows
-    tests = sum(row.adjusted_p is not None for row in rows)
     for metric, cell in dict.fromkeys((row.metric, row.cell) for row in rows):
-        yield heading(f"{_METRICS[metric]}: {cell}")
+        yield heading(f"{METRIC_WORDS[metric]}: {cell}")
         yield _ratios([row for row in rows if (row.metric, row.cell) == (metric, cell)], _span(rows))
-    effect = 100 * (comparison.least_effect - 1)
-    yield item(
-        "",
-        f"{tests} comparisons. A difference is named when its p-value, adjusted for all of them (Holm), is at most"
-        f" {1 - comparison.confidence:.2g} and it is at least {effect:.3g} %; 'same' when the row's"
-        f" {100 * comparison.confidence:g} % interval lies within that.",
-        style="dim",
-    )
+    yield item("", how_decided(comparison), style="dim")
     yield heading("Answers and outcomes")
-    yield pairs(_answers(comparison))
+    yield pairs(answers(comparison))
     yield heading("Findings")
     if not comparison.findings:
         yield item("", "none")
@@ -87,17 +80,31 @@ def _card(comparison: Comparison) -> Iterator[RenderableType]:
         yield item(finding.severity.value.upper(), f"{one_line(finding.text)} ({finding.id})", style="yellow")
 
 
-def _sides(comparison: Comparison) -> list[tuple[str, str]]:
-    how = (
-        "asked in turns by one client"
-        if comparison.in_turns
-        else "proved one after the other: what else changed between the two proofs is in the ratios too"
+def how_decided(comparison: Comparison) -> str:
+    """The rule behind every row's last word."""
+    tests = sum(row.adjusted_p is not None for row in comparison.rows)
+    effect = 100 * (comparison.least_effect - 1)
+    return (
+        f"{tests} comparisons. A difference is named when its p-value, adjusted for all of them (Holm), is at most"
+        f" {1 - comparison.confidence:.2g} and it is at least {effect:.3g} %; 'same' when the row's"
+        f" {100 * comparison.confidence:g} % interval lies within that."
     )
+
+
+def _sides(comparison: Comparison) -> list[tuple[str, str]]:
     states = [
         (side.name, f"{side.target}{'' if side.complete else ' (not complete)'}")
         for side in (comparison.a, comparison.b)
     ]
-    return [*states, ("How", how)]
+    cut = [] if comparison.cut_short is None else [("Cut short", comparison.cut_short)]
+    return [*states, ("How", how_asked(comparison)), *cut]
+
+
+def how_asked(comparison: Comparison) -> str:
+    """In turns or not, and what that means."""
+    if comparison.in_turns:
+        return "asked in turns by one client"
+    return "proved one after the other: what else changed between the two proofs is in the ratios too"
 
 
 def _facts(comparison: Comparison) -> Iterator[RenderableType]:
@@ -109,21 +116,37 @@ def _facts(comparison: Comparison) -> Iterator[RenderableType]:
                 subject.field_name(fact.name),
                 clean(fact.a),
                 clean(fact.b),
-                "" if fact.role == "factor" else _FOLLOWS.get(fact.name, "follows from the rest"),
+                role_of(fact),
             )
         yield grid
     else:
         yield item("", "Nothing that both servers tell differs.")
+    for line in speculations(comparison):
+        yield item("", line)
+    if facts.unknown:
+        yield item("○", not_told(comparison))
+
+
+def speculations(comparison: Comparison) -> Iterator[str]:
+    """What each side's own counters say of its speculation; nothing where they say nothing."""
     for side in (comparison.a, comparison.b):
         if side.speculation is not None:
             share = side.speculation.accepted_share
             good = "none drafted" if share is None else f"{100 * share:.3g} % accepted"
             drafted = format_tokens(side.speculation.drafted_tokens)
-            yield item("", f"{side.name} speculated, by its own counters: {drafted} tokens drafted, {good}.")
-    if facts.unknown:
-        names = [f"{subject.field_name(name)} ({sides})" for name, sides, _ in facts.unknown]
-        more = f" and {len(names) - _MOST_UNKNOWN} more" if len(names) > _MOST_UNKNOWN else ""
-        yield item("○", f"Not told, so perhaps different: {', '.join(names[:_MOST_UNKNOWN])}{more}.")
+            yield f"{side.name} speculated, by its own counters: {drafted} tokens drafted, {good}."
+
+
+def not_told(comparison: Comparison) -> str:
+    """Which facts a side keeps to itself."""
+    names = [f"{subject.field_name(name)} ({sides})" for name, sides, _ in comparison.facts.unknown]
+    more = f" and {len(names) - _MOST_UNKNOWN} more" if len(names) > _MOST_UNKNOWN else ""
+    return f"Not told, so perhaps different: {', '.join(names[:_MOST_UNKNOWN])}{more}."
+
+
+def role_of(fact: FactDifference) -> str:
+    """What stands beside a fact that is not the factor."""
+    return "" if fact.role == "factor" else _FOLLOWS.get(fact.name, "follows from the rest")
 
 
 def _ratios(rows: Sequence[Row], span: float) -> RenderableType:
@@ -167,20 +190,21 @@ def _bar(row: Row, span: float) -> str:
     return "".join(cells)
 
 
-def _answers(comparison: Comparison) -> list[tuple[str, str]]:
+def answers(comparison: Comparison) -> list[tuple[str, str]]:
+    """What both said to the same prompts, and which side completed what."""
     outputs, outcomes = comparison.outputs, comparison.outcomes
     if outputs.compared:
         lengths = ", ".join(
             f"{entry.equal} of {entry.compared} at {format_tokens(entry.length)}" for entry in outputs.by_length
         )
-        answers = f"{outputs.equal} of {outputs.compared} the same for byte-identical prompts ({lengths})"
+        said = f"{outputs.equal} of {outputs.compared} the same for byte-identical prompts ({lengths})"
     else:
-        answers = "not compared: no prompt was sent to both byte for byte"
+        said = "not compared: no prompt was sent to both byte for byte"
     again = [f"{name} {equal} of {n}" for name, (n, equal) in (("A", outputs.again_a), ("B", outputs.again_b)) if n]
     alone = f"{outcomes.only_a} by A alone, {outcomes.only_b} by B alone"
     completed = f"{outcomes.both} by both, {alone}, {outcomes.neither} by neither (McNemar p = {outcomes.p_value:.2g})"
     return [
-        ("Greedy answers", answers),
+        ("Greedy answers", said),
         ("Asked again", f"same as before: {', '.join(again)}" if again else "nobody was asked twice"),
         ("Completed", completed),
     ]

@@ -73,19 +73,22 @@ def write_report(directory: Path) -> Path:
 
 def render_html(claim: Claim, view: EvidenceView) -> str:
     """The page as text. Pure: no clock, no network, no file but the package's own templates."""
-    script = _text("page.js")
     built = page.build(claim, view)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return render_page("report.html.j2", built.title, page=built, labels=ARMS, contents=tuple(_contents(built)))
+
+
+def render_page(template: str, title: str, **values: object) -> str:
+    """A page that is complete in itself: a template with the package's own style and script."""
+    script = _text("page.js")
     return (
         _environment()
-        .get_template("report.html.j2")
+        .get_template(template)
         .render(
-            page=built,
-            labels=ARMS,
-            contents=tuple(_contents(built)),
+            title=title,
             style=Markup(css_variables() + "\n" + _text("page.css")),  # noqa: S704 - our own files, no input
             script=Markup(script),  # noqa: S704 - our own file, no input
-            script_digest=digest,
+            script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            **values,
         )
     )
 

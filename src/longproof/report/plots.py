@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from longproof.domain.outcome import Outcome
 from longproof.report import ticks
 from longproof.report.numbers import number, tick, tokens
-from longproof.report.outcomes import look
+from longproof.report.outcomes import look, word
 from longproof.report.plot_frame import FONT as _FONT
 from longproof.report.plot_frame import LEFT as _LEFT
 from longproof.report.plot_frame import RIGHT as _RIGHT
@@ -103,7 +103,7 @@ def search_path(trials: Sequence[Trial], *, boundary_tokens: int | None, words: 
         axes.plot(range(1, len(trials) + 1), heights, color=sentinel(Role.RULE), linewidth=1.2, zorder=2)
         for at, (trial, height) in enumerate(zip(trials, heights, strict=True), start=1):
             _mark(axes, at, height, trial.outcome)
-        told = "; ".join(f"{tokens(trial.total_tokens)} {trial.outcome.value}" for trial in trials)
+        told = "; ".join(f"{tokens(trial.total_tokens)} {word(trial.outcome)}" for trial in trials)
         return _finish(figure, words, f"{words.title}. In order: {told}.")
 
 

@@ -12,6 +12,7 @@ from longproof.claim.view import EvidenceView
 from longproof.domain.events import RequestTimeline
 from longproof.domain.measure import Measured, Provenance, Unknown
 from longproof.domain.outcome import Outcome, classify, tokens_produced
+from longproof.domain.outcome_words import in_words
 from longproof.domain.request import CountSource
 from longproof.domain.units import format_tokens
 from longproof.evidence.records import RequestBody
@@ -277,7 +278,7 @@ def _edge(view: EvidenceView) -> Iterator[Statement | NotShown]:
         outcome = classify(timeline)
         produced = timeline.usage.completion_tokens if timeline.usage is not None else None
         position = str(body.cell["position"])
-        unknown = Unknown(reason=f"the request ended as {outcome.value}")
+        unknown = Unknown(reason=f"the request was {in_words(outcome)}")
         yield Statement(
             id=f"accounting.edge.{position}",
             metric="clamp_tokens" if outcome in (Outcome.SHORT, Outcome.COMPLETED) else "edge",
@@ -292,7 +293,7 @@ def _edge(view: EvidenceView) -> Iterator[Statement | NotShown]:
             else Measured(value=float(produced), provenance=Provenance.REPORTED, source="usage.completion_tokens"),
             n=1,
             at_tokens=prompt,
-            conditions={"position": position, "outcome": outcome.value},
+            conditions={"position": position, "outcome": in_words(outcome)},
             evidence=(key,),
         )
     if not seen:

@@ -12,6 +12,7 @@ from longproof.claim.view import EvidenceView
 from longproof.domain.events import RequestTimeline
 from longproof.domain.measure import Measured, Provenance, Unknown
 from longproof.domain.outcome import Outcome, classify, completed_as_asked, tokens_produced
+from longproof.domain.outcome_words import in_words
 from longproof.domain.units import format_tokens
 from longproof.stats.proportion import clopper_pearson
 
@@ -257,7 +258,7 @@ def _refused(view: EvidenceView, missed: _Total, largest: _Total | None) -> Stat
             source="smallest total above that never completed as asked",
         ),
         n=missed.n,
-        conditions={**_conditions(view, missed), "outcome": classify(first).value},
+        conditions={**_conditions(view, missed), "outcome": in_words(classify(first))},
         evidence=missed.keys,
     )
 

@@ -16,6 +16,7 @@ from longproof.claim.findings.words import told
 from longproof.claim.load_spans import client_was_late, late_share, preemptions
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.claim.view import EvidenceView
+from longproof.claim.wording import many
 from longproof.domain.measure import Measured, Provenance, Unknown
 from longproof.domain.outcome import Outcome, classify, tokens_produced
 from longproof.domain.units import format_ns, format_tokens
@@ -83,7 +84,7 @@ def _preemptions(busy: Busy, conditions: dict[str, str]) -> Statement:
         id=f"{PROBE}.busy_preemptions",
         metric="busy_preemptions",
         text=(
-            f"The engine counted {sum(known)} preemptions, {sum(during)} of them in the windows with a long request."
+            f"The engine counted {many(sum(known), 'preemption')}, {sum(during)} of them beside a long request."
             if known
             else "Whether requests were preempted is not known: the engine does not count it."
         ),
@@ -142,8 +143,8 @@ def _preempted(busy: Busy) -> Iterator[Finding]:
             id="busy.preempted",
             severity=Severity.CAUTION,
             text=(
-                f"The engine preempted running requests {total} times under this load: it admits more than its KV pool"
-                " holds to the end, and computes again what it took away."
+                f"The engine preempted running requests {many(total, 'time')} under this load: it admits more than its"
+                " KV pool holds to the end, and computes again what it took away."
             ),
             evidence=tuple(key for key, count in counts.items() if count),
             details={"preemptions": str(total)},

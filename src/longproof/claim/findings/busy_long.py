@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from longproof.claim.busy_phases import PROBE, Busy, Injection
 from longproof.claim.findings.words import quote
 from longproof.claim.load_spans import Span, samples_within
+from longproof.claim.queue_clock import AT_ONCE_NS, Queued, queue_times, quickest_before_slot
 from longproof.claim.sampled import Sampled, describe_spread, sampled_statement, show
 from longproof.claim.statements import Finding, Severity, Standing, Statement
 from longproof.claim.view import Window
 from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.domain.measure import Interval, Measured, Provenance, Unknown
 from longproof.domain.outcome import Outcome, classify
+from longproof.domain.outcome_words import counted, in_words
 from longproof.domain.units import format_ns, format_tokens
 from longproof.stats.proportion import clopper_pearson
 from longproof.stats.ratio import unpaired_ratio
@@ -30,12 +31,12 @@ _STUCK_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """What the gauges say of one long request before its first token: it waited `least_ns` at least and `most_ns` at
-    most. `share`: of the samples in between, those in which somebody waited. `reasons`: the engine's words."""
+    """What an engine says of one long request before its first token: it waited `least_ns` at least and `most_ns` at
+    most. `by_clock`: by its own queue clock, which saw this request and no other. `reasons`: the engine's words."""
 
     least_ns: int
     most_ns: int
-    share: float
+    by_clock: bool
     reasons: tuple[str, ...]
 
 
@@ -125,23 +126,26 @@ def _served(busy: Busy, conditions: Mapping[str, str]) -> Statement:
 # -- waiting ----------------------------------------------------------------------------------------------------------
 
 
-def wait_of(injection: Injection) -> Wait | None:
-    """How long the long request waited before the engine took it, by its gauges. None: no gauge, or no sample in time.
+def wait_of(injection: Injection, clock: Queued | None = None) -> Wait | None:
+    """How long the long request waited before the engine took it, by the gauges sampled meanwhile and by the engine's
+    own `clock`. None: neither says anything.
 
     In a sample it waits for certain when more wait than there are short requests without a token; it may be waiting
     when anybody does. Gauges may be one engine step old.
     """
     span = injection.prefill
     seen = [sample for sample in samples_within(injection.window.samples, span) if sample.waiting is not None]
-    if not seen:
+    if not seen and clock is None:
         return None
     certain = [s for s in seen if (s.waiting or 0) > _tokenless(injection, s.at_ns)]
     possible = [s for s in seen if (s.waiting or 0) > 0]
     after = [s.at_ns for s in seen if possible and s.at_ns > possible[-1].at_ns]
+    least_ns = certain[-1].at_ns - span.start_ns if certain else 0
+    most_ns = 0 if seen and not possible else (after[0] if after else span.end_ns) - span.start_ns
     return Wait(
-        least_ns=certain[-1].at_ns - span.start_ns if certain else 0,
-        most_ns=0 if not possible else (after[0] if after else span.end_ns) - span.start_ns,
-        share=len(possible) / len(seen),
+        least_ns=least_ns if clock is None else clock.least_ns,
+        most_ns=most_ns if clock is None else clock.most_ns,
+        by_clock=clock is not None,
         reasons=tuple(dict.fromkeys(reason for sample in possible for reason in _reasons(sample))),
     )
 
@@ -155,7 +159,10 @@ def _tokenless(injection: Injection, at_ns: int) -> int:
 
 
 def _reasons(sample: EngineSample) -> list[str]:
-    """vLLM 0.32: num_requests_waiting_by_reason{reason="capacity" | "deferred"}."""
+    """vLLM 0.32: num_requests_waiting_by_reason{reason="capacity" | "deferred"}. llama.cpp has but one: it defers
+    what finds no free slot (server-context.cpp)."""
+    if sample.values.get("llamacpp:requests_deferred", 0) > 0:
+        return ["no slot is free"]
     return [
         name.partition('reason="')[2].partition('"')[0]
         for name, value in sample.values.items()
@@ -164,7 +171,11 @@ def _reasons(sample: EngineSample) -> list[str]:
 
 
 def _waited(busy: Busy, conditions: Mapping[str, str]) -> Statement:
-    waits = [(item, wait) for item in busy.injections if (wait := wait_of(item)) is not None]
+    every = [body.timeline for window in busy.windows for _, body in window.requests]
+    quickest = quickest_before_slot([*every, *(twin.timeline for twin in busy.twins)])
+    clocks = {key: queued for window in busy.windows for key, queued in queue_times(window, quickest).items()}
+    found = [(item, wait_of(item, clocks.get(item.long.key))) for item in busy.injections]
+    waits = [(item, wait) for item, wait in found if wait is not None]
     said = sampled_statement(
         "busy_long_wait",
         [Sampled(value=wait.least_ns / 1e9, key=item.long.key) for item, wait in waits],
@@ -172,50 +183,28 @@ def _waited(busy: Busy, conditions: Mapping[str, str]) -> Statement:
         subject="The long request waited before the engine took it, at least",
         at_tokens=busy.long_tokens,
         conditions=conditions,
-        why_none="the engine has no gauge of waiting requests, or no sample fell before the first token",
+        why_none="the engine has neither a gauge of waiting requests nor a queue clock, or they were not read in time",
     )
     if not waits:
         return said
-    at_once = sum(wait.most_ns == 0 for _, wait in waits)
+    at_once = sum(wait.most_ns <= AT_ONCE_NS for _, wait in waits)
     reasons = tuple(dict.fromkeys(reason for _, wait in waits for reason in wait.reasons))
-    queued = [_queue_ns(item) for item, _ in waits]
-    known = [ns for ns in queued if ns is not None]
+    by_clock = sum(wait.by_clock for _, wait in waits)
+    how = "the engine's own queue clock" if by_clock == len(waits) else "its gauge of waiting requests"
+    if 0 < by_clock < len(waits):
+        how += f", and its queue clock for {by_clock}"
     return replace(
         said,
         text=" ".join(
             [
-                f"Of {len(waits)} long requests {at_once} entered while nobody waited in any sample.",
+                f"Of {len(waits)} long requests {at_once} entered at once, by {how}.",
                 said.text,
                 f"At most {show('busy_long_wait', max(wait.most_ns for _, wait in waits) / 1e9)}.",
                 *([f"The engine's reason: {', '.join(reasons)}."] if reasons else []),
-                *([f"By its own queue clock up to {format_ns(max(known))}."] if known else []),
             ]
         ),
         conditions={**said.conditions, "entered_at_once": f"{at_once} of {len(waits)}"},
     )
-
-
-_QUEUE_SECONDS = ("vllm:request_queue_time_seconds", "sglang:queue_time_seconds")
-
-
-def _queue_ns(injection: Injection) -> float | None:
-    """The long request's time in the queue by the engine's histogram, where it alone was counted between two samples:
-    vLLM counts a request when it is over."""
-    ended = injection.long.timeline.finished_ns
-    others = [short.timeline.finished_ns for short in injection.shorts]
-    before = [s for s in injection.window.samples if s.at_ns <= ended]
-    after = [s for s in injection.window.samples if s.at_ns > ended]
-    if not before or not after or any(before[-1].at_ns < other <= after[0].at_ns for other in others):
-        return None
-    for name in _QUEUE_SECONDS:
-        count = _sum_of(after[0], f"{name}_count") - _sum_of(before[-1], f"{name}_count")
-        if count == 1:
-            return 1e9 * (_sum_of(after[0], f"{name}_sum") - _sum_of(before[-1], f"{name}_sum"))
-    return None
-
-
-def _sum_of(sample: EngineSample, name: str) -> float:
-    return sum(value for key, value in sample.values.items() if key == name or key.startswith(name + "{"))
 
 
 # -- findings ---------------------------------------------------------------------------------------------------------
@@ -236,7 +225,7 @@ def long_findings(busy: Busy) -> Iterator[Finding]:
                 f" length completed. {retry_words(first)}"
             ),
             evidence=tuple(item.long.key for item in refused),
-            details={"status": str(first.status), "outcome": classify(first).value},
+            details={"status": str(first.status), "outcome": in_words(classify(first))},
         )
     hung = [item for item in busy.injections if classify(item.long.timeline) is Outcome.HUNG]
     causes = _by_cause(hung)
@@ -337,5 +326,4 @@ def retry_words(timeline: RequestTimeline) -> str:
 
 
 def _outcomes(items: Sequence[Injection]) -> str:
-    found = Counter(classify(item.long.timeline).value for item in items if not item.long.done)
-    return ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.items())) or "none failed"
+    return counted(item.long.timeline for item in items if not item.long.done) or "none failed"

@@ -9,7 +9,6 @@ what lies between them is not the long request's doing.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -20,7 +19,7 @@ from longproof.claim.metrics import METRICS
 from longproof.claim.sampled import Sampled, describe_spread, sampled_statement, show
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.domain.measure import Interval, Measured, Provenance, Unknown
-from longproof.domain.outcome import classify
+from longproof.domain.outcome_words import counted
 from longproof.domain.units import format_ns, format_tokens
 from longproof.stats.proportion import clopper_pearson
 from longproof.stats.quantile import sample_quantile
@@ -343,5 +342,4 @@ def _pauses(shorts: Sequence[Asked], span: Span) -> list[Sampled]:
 
 
 def _outcomes(items: Sequence[Asked]) -> str:
-    found = Counter(classify(item.timeline).value for item in items if not item.done)
-    return ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.items()))
+    return counted(item.timeline for item in items if not item.done)

@@ -16,7 +16,8 @@ from longproof.claim.sampled import Sampled, sampled_statement
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.claim.view import EvidenceView
 from longproof.domain.measure import Measured, Provenance
-from longproof.domain.outcome import classify, tokens_produced
+from longproof.domain.outcome import tokens_produced
+from longproof.domain.outcome_words import counted
 from longproof.domain.units import format_bytes, format_ns, format_tokens
 from longproof.stats.proportion import clopper_pearson
 
@@ -99,8 +100,8 @@ def _transfer(moved: Sequence[Handed]) -> dict[str, str]:
 
 def _success(handed: Sequence[Handed], length: int) -> Statement:
     good = sum(item.good for item in handed)
-    others = Counter(classify(item.timeline).value for item in handed if not item.good)
-    rest = f"; the others: {', '.join(f'{count} {name}' for name, count in sorted(others.items()))}" if others else ""
+    others = counted(item.timeline for item in handed if not item.good)
+    rest = f"; the others: {others}" if others else ""
     spread = clopper_pearson(good, len(handed))
     return Statement(
         id=f"{PROBE}.pd_success.{length}",

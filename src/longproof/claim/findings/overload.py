@@ -15,6 +15,7 @@ from longproof.claim.load_spans import client_was_late, late_share
 from longproof.claim.overload_steps import PROBE, Overload, Slo, StepSeen, overload_of
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.claim.view import EvidenceView
+from longproof.claim.wording import many
 from longproof.domain.measure import Measured, Provenance, Unknown
 from longproof.domain.outcome import Outcome
 from longproof.domain.units import format_ns, format_tokens
@@ -158,7 +159,7 @@ def _slope(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 def _taken_away(step: StepSeen) -> str:
-    return f" {step.preemptions} preemptions." if step.preemptions else ""
+    return f" {many(step.preemptions, 'preemption')}." if step.preemptions else ""
 
 
 def _best(overload: Overload) -> StepSeen:
@@ -198,19 +199,26 @@ def _preemptions(overload: Overload) -> Statement:
         "overload_preemptions",
         "preemptions",
         [step.preemptions for step in overload.steps],
-        "The engine counted {n} preemptions over all steps.",
+        "Preemptions over all steps, as the engine counted them: {n}.",
         "the engine does not count preemptions",
     )
 
 
 def _recomputed(overload: Overload) -> Statement:
+    counts = [step.recomputed_tokens for step in overload.steps]
+    most = [step.most_recomputed_tokens for step in overload.steps]
+    missing = "the engine has no counter that sees prompt tokens computed twice"
+    if most and None in counts and None not in most:  # the part that is known would be told as the whole
+        bound = sum(tokens or 0 for tokens in most)
+        missing += f"; what it preempted was at most {format_tokens(bound)} tokens, prompts and output"
+        counts = []
     return _counted(
         overload,
         "overload_recomputed",
         "tokens",
-        [step.recomputed_tokens for step in overload.steps],
-        "The engine computed {n} prompt tokens more than the requests asked for.",
-        "the engine has no counter that sees prompt tokens computed twice",
+        counts,
+        "Prompt tokens that the engine computed beyond those asked for: {n}.",
+        missing,
     )
 
 
@@ -284,9 +292,10 @@ def _given_way(overload: Overload) -> Iterator[Finding]:
             id="overload.thrash",
             severity=Severity.FAULT,
             text=(
-                f"With {worst.label} the engine preempted {worst.preemptions} times for {len(worst.done)} completed"
-                f" requests, and goodput fell to {len(worst.good(slo)) / worst.took_s:.3g} a second from {best:.3g}"
-                f" with {peak.label}: it takes memory from what runs and computes it again."
+                f"With {worst.label} the engine counted {many(worst.preemptions or 0, 'preemption')} for"
+                f" {many(len(worst.done), 'completed request')}, and goodput fell to"
+                f" {len(worst.good(slo)) / worst.took_s:.3g} a second from {best:.3g} with {peak.label}: it"
+                " takes memory from what runs and computes it again."
             ),
             evidence=tuple(step.window.key for step in (peak, *thrashing)),
             details={"preemptions": str(worst.preemptions), "completed": str(len(worst.done))},

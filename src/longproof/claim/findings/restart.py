@@ -17,7 +17,8 @@ from longproof.claim.sampled import show
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.claim.view import EvidenceView
 from longproof.domain.measure import Interval, Measured, Provenance, Unknown
-from longproof.domain.outcome import completed_as_asked
+from longproof.domain.outcome import Outcome, completed_as_asked
+from longproof.domain.outcome_words import in_words
 from longproof.domain.units import format_ns, format_tokens
 from longproof.evidence.records import NoteBody
 
@@ -53,7 +54,7 @@ def _how(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
         elif note.what == "restart_failed":
             yield _failed(key, str(note.detail["why"]), note, fault=not note.detail["alive"])
         elif note.what == "not_back":
-            outcome = note.detail["outcome"]
+            outcome = in_words(Outcome(str(note.detail["outcome"])))
             yield _failed(key, f"was not followed by one answered request ({outcome})", note, fault=True)
         elif note.what == "no_restarter":
             yield NotShown(

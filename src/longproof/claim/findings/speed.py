@@ -7,7 +7,6 @@ cold: it is left out, and that is a finding.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +19,8 @@ from longproof.claim.view import EvidenceView
 from longproof.domain.engine_metrics import engine_ttft_ns
 from longproof.domain.events import RequestTimeline
 from longproof.domain.measure import Measured, Provenance
-from longproof.domain.outcome import classify, completed_as_asked
+from longproof.domain.outcome import completed_as_asked
+from longproof.domain.outcome_words import counted
 from longproof.domain.units import format_tokens
 from longproof.evidence.records import RequestBody
 from longproof.stats import mean
@@ -263,14 +263,13 @@ def _conditions(view: EvidenceView, group: AtLength) -> dict[str, str]:
 
 
 def _left_out(group: AtLength) -> str:
-    """What does not enter the numbers, and why: ``1 hung, 2 not cold``."""
+    """What does not enter the numbers, and why: ``1 hung without a token, 2 not cold``."""
     parts = [_outcomes(group.failed)] if group.failed else []
     return ", ".join([*parts, f"{len(group.warm)} not cold"] if group.warm else parts)
 
 
 def _outcomes(requests: tuple[ColdRequest, ...]) -> str:
-    found = Counter(classify(request.timeline).value for request in requests)
-    return ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.items()))
+    return counted(request.timeline for request in requests)
 
 
 def _ttft(group: AtLength) -> list[Sampled]:

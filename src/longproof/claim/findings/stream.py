@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from longproof.claim.findings.words import quote
+from longproof.claim.pd_requests import handed_of
 from longproof.claim.statements import Finding, Severity
 from longproof.claim.view import EvidenceView
 from longproof.domain.events import EndedBy, RequestTimeline
@@ -29,7 +30,8 @@ class _Rule:
 
 def read(view: EvidenceView) -> Iterator[Finding]:
     """One finding per rule that any request broke. Boundary requests are judged by `findings.boundary` where both would
-    speak, and those under a load by the reader of that load."""
+    speak, those under a load by the reader of that load, and what failed between two servers by `disaggregated`."""
+    handed_over = {item.key for item in handed_of(view) if item.failed_at is not None or item.late_at is not None}
     for rule in _RULES:
         hits = [
             (key, body.timeline)
@@ -38,6 +40,7 @@ def read(view: EvidenceView) -> Iterator[Finding]:
             and not (body.probe == "boundary" and rule.id in _BOUNDARY_SPEAKS)
             and not (body.planned_ns is not None and rule.id in _LOAD_SPEAKS)
             and not (body.cancel is not None and rule.id in _WE_ENDED_IT)
+            and not (key in handed_over and rule.id in _PAIR_SPEAKS)
         ]
         if hits:
             many = "" if len(hits) == 1 else f" ({len(hits)} requests, the first named)"
@@ -93,6 +96,15 @@ _LOAD_SPEAKS = {
 _WE_ENDED_IT = {"stream.aborted", "stream.empty"}
 """A request that we had aborted ends so by our order: vLLM 0.32 then sends finish_reason abort, with or without a
 token before it."""
+_PAIR_SPEAKS = {
+    "stream.error_in_200",
+    "stream.hung",
+    "stream.not_finished",
+    "stream.server_error",
+    "stream.unreachable",
+    "stream.not_a_stream",
+}
+"""Of a request through a prefill/decode pair that failed, or ran out of time, the pair's reader says at which stage."""
 _RULES = (
     _Rule(
         id="stream.error_in_200",

@@ -22,6 +22,7 @@ from longproof.claim.statements import Finding, NotShown, Severity, Statement
 from longproof.claim.view import EvidenceView, Window
 from longproof.domain.measure import Unknown
 from longproof.domain.outcome import Outcome, classify
+from longproof.domain.outcome_words import in_words
 from longproof.domain.units import format_bytes, format_ns, format_tokens
 from longproof.stats.change_point import LEAST_VALUES, Rise, rise
 from longproof.stats.multiple import holm
@@ -154,7 +155,7 @@ def _errors_grow(run: Sustained, tested: Sequence[Tested]) -> Iterator[Finding]:
     late = {point.index for point in item.series.points[at:]}
     kinds = sorted(
         {
-            classify(body.timeline).value
+            in_words(classify(body.timeline))
             for window in run.counted
             if int(window.body.cell["window"]) in late
             for _, body in window.requests

@@ -6,7 +6,6 @@ its last: the rounds are the samples. Goodput needs somebody to say what good is
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -18,7 +17,8 @@ from longproof.claim.sampled import Sampled, describe_spread, sampled_statement,
 from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
 from longproof.claim.view import EvidenceView, Window
 from longproof.domain.measure import Interval, Measured, Provenance, Unknown
-from longproof.domain.outcome import classify, tokens_produced
+from longproof.domain.outcome import tokens_produced
+from longproof.domain.outcome_words import counted
 from longproof.domain.units import format_tokens
 from longproof.stats.bootstrap import clustered_quantile, pooled_quantile
 from longproof.stats.proportion import clopper_pearson
@@ -55,8 +55,7 @@ def _conditions(cell: CellSeen) -> dict[str, str]:
     if cell.cache == "hit":
         share = cell.cached_share()
         found["cached"] = "not reported" if share is None else f"{100 * share:.3g} % by the server's word"
-    left_out = Counter(classify(request.timeline).value for request in cell.failed)
-    parts = [f"{count} {outcome}" for outcome, count in sorted(left_out.items())]
+    parts = [counted(request.timeline for request in cell.failed)] if cell.failed else []
     parts += [f"{len(cell.warm)} not cold"] if cell.warm else []
     return {**found, "left_out": ", ".join(parts)} if parts else found
 
