@@ -110,7 +110,9 @@ def test_nothing_is_proven_when_there_are_too_few_answers() -> None:
 def test_no_length_can_hold_when_the_evidence_alone_is_too_much() -> None:
     view = view_of(PLAN, lambda item, arm, length: "It is 555555.")
     assert reach(view) == (None, 1_024)
-    assert any("already with the evidence alone" in item.text for item in said(view) if isinstance(item, Statement))
+    assert any(
+        "cannot: it is lost with the evidence alone" in item.text for item in said(view) if isinstance(item, Statement)
+    )
 
 
 def test_the_worst_family_counts_when_there_are_several() -> None:

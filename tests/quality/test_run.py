@@ -89,6 +89,26 @@ def test_no_long_prompt_is_asked_when_the_evidence_alone_is_too_much(tmp_path: P
     assert [note.what for _, note in found.view.notes("quality") if note.what == "cannot"] == ["cannot"]
 
 
+def test_the_curve_is_drawn_when_the_model_can_do_a_family_in_part(tmp_path: Path) -> None:
+    """Right every other time with the evidence alone and at 300 tokens, where 0.85 is asked: cannot, by 10 of 20, and
+    still seen to fall to nothing at 1,200."""
+    able, unable = solver(("literal",), **SHARP), solver(("literal",), lapse=1.0)
+    questions: dict[str, int] = {}
+
+    def every_other_item(asked: Asked) -> str | None:
+        number = questions.setdefault(asked.text.rsplit("\n\n", 1)[-1], len(questions))
+        return unable(asked) if number % 2 else able(asked)
+
+    found = run(every_other_item, options("literal", threshold=0.85, answers=20), tmp_path / "evidence")
+    family = found.families["literal"]
+    assert (family.control.right, family.control.n) == (10, 20)
+    assert {length: cell.right for length, cell in family.full.items()} == {300: 10, 600: 10, 1_200: 0}
+    assert found.reach("worst") == (None, 300)
+    assert any(
+        "cannot" in item.text for item in found.claim.statements if item.id == "quality.family_context.literal.lost"
+    )
+
+
 # -- climb ------------------------------------------------------------------------------------------------------------
 
 CLIMB = (300, 600, 1_200, 1_800)
@@ -139,11 +159,11 @@ def test_warm_damage_is_named_when_the_prefix_cache_spoils_answers(certify: bool
 
 
 def test_a_window_is_named_when_only_the_end_of_the_prompt_is_read(tmp_path: Path) -> None:
-    """Through a server, how far from the end something stands is known to some tens of tokens only: so small a window
-    is named as one, or as a depth that matters. Exact distances are in the tests of the reader."""
+    """The distance counts the question and the template behind it: so small a window is found as one."""
     chosen = options("literal", answers=40)
     found = run(solver(("literal",), reads_last_tokens=256), chosen, tmp_path / "evidence")
-    assert found.findings() & {"quality.window_bug", "quality.depth_matters"}
+    (window,) = [finding for finding in found.claim.findings if finding.id.startswith("quality.")]
+    assert (window.id, window.details["window_tokens"]) == ("quality.window_bug", "256")
 
 
 def test_nothing_is_wrong_when_the_output_ends_before_an_answer(tmp_path: Path) -> None:

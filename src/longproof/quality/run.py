@@ -124,6 +124,8 @@ class _Quality:
         async def build(_own: str) -> GenerationRequest:
             prompt = await self._prove(item, arm, length, nonce)
             cell.update(end=prompt.end, depth=item.depth if prompt.depth is None else prompt.depth)
+            if prompt.distance_tokens is not None:
+                cell["distance"] = prompt.distance_tokens
             return GenerationRequest(
                 prompt=prompt.prompt,
                 max_tokens=item.answer_tokens + self.plan.thinking_tokens,
@@ -191,16 +193,23 @@ class _Asking:
         return self._drawn[length]
 
     async def curve(self) -> None:
-        """As many items at every length, in rounds, so that a server that changes does not change the curve's shape."""
+        """As many items at every length, in rounds, so that a server that changes does not change the curve's shape.
+        A family that the model cannot do well enough has a curve all the same, unless it only guesses."""
         await self._closed_book()
         for _ in range(self._plan.answers):
             await self._batch(0, 1)
         if self._control.outcomes and judge(self._design, {}, self._control.outcomes).cannot:
             self._note("cannot")
-            return
+            if not self._does_it_in_part():
+                return
         for _ in range(self._plan.answers):
             for length in self._plan.lengths:
                 await self._batch(length, 1)
+
+    def _does_it_in_part(self) -> bool:
+        """Whether the control is better than guessing: what the model does in part can still be seen to fall."""
+        outcomes = self._control.outcomes
+        return sum(outcomes) > self._design.chance * len(outcomes)
 
     async def climb(self) -> None:
         """What decides next, until nothing does."""

@@ -82,7 +82,8 @@ def _curve(plan: QualityPlan, family: FamilyReplies) -> tuple[LengthBracket, boo
     if plan.rule == "retention":
         cells = [_retained(family, cell) for cell in cells]
     cells = [cell for cell in cells if cell.n]
-    return fixed_sequence(cells, design.bar, plan.alpha), cannot
+    bracket = fixed_sequence(cells, design.bar, plan.alpha)
+    return bracket, cannot and bracket.certified_tokens is None
 
 
 def _retained(family: FamilyReplies, cell: LengthCell) -> LengthCell:
@@ -189,7 +190,7 @@ def _youden(family: FamilyReplies, cell: Cell, length: int) -> Iterator[Statemen
 def _bracket(plan: QualityPlan, verdict: FamilyVerdict) -> Iterator[Statement]:
     family, bracket = verdict.family, verdict.bracket
     lost = min(plan.lengths) if verdict.cannot else bracket.refuted_tokens
-    why = " (already with the evidence alone)" if verdict.cannot else ""
+    why = " (cannot: it is lost with the evidence alone)" if verdict.cannot else ""
     yield from _reach(
         "family_context", family.name, f"{family.name}", bracket.certified_tokens, lost, why, plan, family
     )

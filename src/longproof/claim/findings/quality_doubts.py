@@ -117,7 +117,10 @@ def _depth(family: FamilyReplies) -> Iterator[Finding]:
     depths = [float(r.body.cell.get("depth", r.item.depth)) for _, r in asked]
     right, lengths = [bool(r.right) for _, r in asked], [length for length, _ in asked]
     keys = tuple(r.key for _, r in asked)
-    distances = [round((1 - depth) * length) for depth, length in zip(depths, lengths, strict=True)]
+    distances = [
+        int(r.body.cell.get("distance", round((1 - depth) * length)))
+        for depth, (length, r) in zip(depths, asked, strict=True)
+    ]
     cut = distance_break(distances, right, lengths)
     if not isinstance(cut, Unknown) and cut.looks_like_window(_LEVEL):
         yield Finding(
