@@ -172,14 +172,14 @@ class _Asking:
         self._family = family
         self._corpus = corpus
         self._drawn: dict[int, tuple[Item, ...]] = {}
+        self._lengths = self._plan.lengths_of(family.needs)
+        self._design = self._plan.design(family.chance, family.needs)
         caps = [self._plan.answers]
         if self._plan.mode == "climb":
-            design = self._plan.design(0.0)
-            caps = [design.cap_at(length) for length in self._plan.lengths]
+            caps = [self._design.cap_at(length) for length in self._lengths]
         self._count = max(self._plan.closed_book, round(max(caps) * (_SPARE if self._plan.mode == "climb" else 1)))
-        self._design = self._plan.design(self._items(0)[0].chance)
         self._control = _Series()
-        self._cells = {length: _Series() for length in self._plan.lengths}
+        self._cells = {length: _Series() for length in self._lengths}
 
     def _items(self, length: int) -> tuple[Item, ...]:
         """The items at a length; 0 for controls, whose distractors are those of the shortest."""
@@ -188,7 +188,7 @@ class _Asking:
                 seed=self._plan.seed,
                 n=self._count,
                 corpus=self._corpus,
-                target_tokens=length or min(self._plan.lengths),
+                target_tokens=length or min(self._lengths),
             )
         return self._drawn[length]
 
@@ -203,7 +203,7 @@ class _Asking:
             if not self._does_it_in_part():
                 return
         for _ in range(self._plan.answers):
-            for length in self._plan.lengths:
+            for length in self._lengths:
                 await self._batch(length, 1)
 
     def _does_it_in_part(self) -> bool:

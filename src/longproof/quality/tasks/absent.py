@@ -27,6 +27,11 @@ class AbsentOrPresent:
     real: bool = False
     distractors: int = 3
 
+    @property
+    def chance(self) -> float:
+        """See `Family.chance`."""
+        return 0.5
+
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. Pairs follow each other, which of them first is chance; an odd `n` gives one item more.
         `depth` is the place where the sentence stands or would stand."""
@@ -61,7 +66,7 @@ class AbsentOrPresent:
             answers=(YES,) if present else (NO,),
             candidates=(YES, NO),
             decoys={NO: "overlooked"} if present else {YES: "invented"},
-            chance=0.5,
+            chance=self.chance,
             pair=f"{slot.seed}/pair",
             depth=slot.depth,
         )
