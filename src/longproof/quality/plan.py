@@ -16,6 +16,10 @@ _CONTROL_TOKENS = 160
 """About what evidence and question are without filler; only the cost depends on it."""
 
 
+NOT_GATING = frozenset({"copy"})
+"""Families that say something about the server rather than about the window: no part of the effective context."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityPlan:
     """`lengths` are prompt tokens, as the server counts them.

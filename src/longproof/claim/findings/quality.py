@@ -10,14 +10,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from longproof.claim.findings.quality_doubts import doubts
+from longproof.claim.findings.quality_doubts import TWINS, doubts
 from longproof.claim.quality_replies import PROBE, Cell, FamilyReplies, families_of, plan_of_run
 from longproof.claim.statements import Finding, NotShown, Standing, Statement
 from longproof.claim.view import EvidenceView
 from longproof.domain.measure import Interval, Measured, Provenance, Unknown
 from longproof.domain.units import format_tokens
 from longproof.quality.judging import Ended
-from longproof.quality.plan import QualityPlan
+from longproof.quality.plan import NOT_GATING, QualityPlan
 from longproof.stats.chance import youden
 from longproof.stats.design import Design
 from longproof.stats.effective_context import judge
@@ -49,8 +49,7 @@ def read(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
     verdicts = [verdict_of(plan, family) for family in families]
     for verdict in verdicts:
         yield from _family(plan, verdict)
-    if families:
-        yield from _worst(plan, verdicts)
+    yield from _worst(plan, [verdict for verdict in verdicts if verdict.family.name not in NOT_GATING])
     yield from doubts(families)
     yield from _too_few(plan, families)
     yield from _left_out(view)
@@ -118,7 +117,7 @@ def _family(plan: QualityPlan, verdict: FamilyVerdict) -> Iterator[Statement]:
         yield _share(plan, family, "closed_book_accuracy", family.closed_book, None, "without any text")
     for length, cell in family.full.items():
         yield _share(plan, family, "accuracy", cell, length, f"at {format_tokens(length)} tokens")
-        if family.name == "absent":
+        if family.name in TWINS:
             yield from _youden(family, cell, length)
     yield from _bracket(plan, verdict)
     yield from _estimate(plan, verdict)
@@ -177,7 +176,7 @@ def _youden(family: FamilyReplies, cell: Cell, length: int) -> Iterator[Statemen
         return
     found = youden(sum(present), len(present), sum(absent), len(absent))
     yield Statement(
-        id=f"{PROBE}.youden.{length}",
+        id=f"{PROBE}.youden.{family.name}.{length}",
         metric="youden",
         text=(
             f"At {format_tokens(length)} tokens {sum(present)} of {len(present)} present keys and {sum(absent)} of"
@@ -205,6 +204,8 @@ def _bracket(plan: QualityPlan, verdict: FamilyVerdict) -> Iterator[Statement]:
 
 def _worst(plan: QualityPlan, verdicts: list[FamilyVerdict]) -> Iterator[Statement]:
     """What every family of the plan keeps. A family that could not be asked leaves the worst one unknown."""
+    if not verdicts:
+        return
     brackets = [
         LengthBracket(
             certified_tokens=None if verdict.cannot else verdict.bracket.certified_tokens,
@@ -214,7 +215,7 @@ def _worst(plan: QualityPlan, verdicts: list[FamilyVerdict]) -> Iterator[Stateme
     ]
     found = weakest(brackets)
     asked = {verdict.family.name for verdict in verdicts}
-    certified = found.certified_tokens if asked >= set(plan.families) else None
+    certified = found.certified_tokens if asked >= {*plan.families} - NOT_GATING else None
     worst = min(verdicts, key=lambda verdict: _rank(verdict, plan)).family.name
     one = len(verdicts) == 1
     whose = worst if one else f"worst of {len(verdicts)} families ({worst})"

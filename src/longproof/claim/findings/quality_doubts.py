@@ -17,6 +17,8 @@ from longproof.domain.units import format_tokens
 from longproof.stats.agreement import count_pairs, worse
 from longproof.stats.depth import depth_trend, distance_break
 
+TWINS = frozenset({"absent", "absent-free"})
+"""Families of pairs of which one has the evidence, and the other lacks it."""
 _LEAST_SLOPE = 1.0
 """Log odds from head to tail that a user would mind."""
 
@@ -52,7 +54,7 @@ def _leak(family: FamilyReplies) -> Iterator[Finding]:
 
 def _bias(family: FamilyReplies) -> Iterator[Finding]:
     """Always yes or always no: half of all answers right, and nothing told."""
-    if family.name != "absent":
+    if family.name not in TWINS:
         return
     replies = [r for cell in (family.control, *family.full.values()) for r in cell.replies if r.right is not None]
     present = [r for r in replies if any(needle.evidence for needle in r.item.needles)]
