@@ -36,11 +36,23 @@ _MOST_WITHOUT_SCORE = 10
 
 
 async def run(ctx: ProbeContext, plan: QualityPlan) -> None:
-    """Asks all families, one after another. Raises BudgetSpent or EngineGone; a family that the corpus cannot give, and
-    lengths that cannot be proven, are noted."""
+    """Asks all families. Raises BudgetSpent or EngineGone; a family that the corpus cannot give, and lengths that
+    cannot be proven, are noted.
+
+    A curve is asked in rounds, one item of every family at every length in each: when the budget ends, no family has
+    been left out, and a server that changes meanwhile does not change the curve's shape.
+    """
     probe = _Quality(ctx, plan)
+    askings: list[_Asking] = []
     for name in plan.families:
-        await probe.family(FAMILIES[name])
+        asking = await probe.begun(FAMILIES[name])
+        if asking is not None and plan.mode == "climb":
+            await asking.climb()
+        elif asking is not None and await asking.controls():
+            askings.append(asking)
+    for _ in range(plan.answers):
+        for asking in askings:
+            await asking.round()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,12 +75,13 @@ class _Quality:
         self._tokenized: dict[Kind, TokenizedCorpus] = {}
         self._tokenizing = asyncio.Lock()
 
-    async def family(self, family: Family) -> None:
-        """One family: controls, then its lengths."""
+    async def begun(self, family: Family) -> _Asking | None:
+        """The family with its items; None, noted, where the corpus does not give them."""
         try:
             corpus = self._corpus(family.needs)
             asking = _Asking(self, family, corpus)
             (await self._tokens_of(family.needs)).check_holds(max(self.plan.lengths))
+            return asking
         except CorpusError as reason:
             self.ctx.note(
                 f"{PROBE}/{family.name}/left_out",
@@ -77,8 +90,7 @@ class _Quality:
                 family=family.name,
                 reason=str(reason),
             )
-            return
-        await (asking.curve() if self.plan.mode == "curve" else asking.climb())
+            return None
 
     def _corpus(self, kind: Kind) -> Corpus:
         if kind not in self._corpora:
@@ -192,19 +204,21 @@ class _Asking:
             )
         return self._drawn[length]
 
-    async def curve(self) -> None:
-        """As many items at every length, in rounds, so that a server that changes does not change the curve's shape.
-        A family that the model cannot do well enough has a curve all the same, unless it only guesses."""
+    async def controls(self) -> bool:
+        """Asks what needs no filler. Whether the lengths are worth asking: a family that the model cannot do well
+        enough has a curve all the same, unless it only guesses."""
         await self._closed_book()
         for _ in range(self._plan.answers):
             await self._batch(0, 1)
         if self._control.outcomes and judge(self._design, {}, self._control.outcomes).cannot:
             self._note("cannot")
-            if not self._does_it_in_part():
-                return
-        for _ in range(self._plan.answers):
-            for length in self._lengths:
-                await self._batch(length, 1)
+            return self._does_it_in_part()
+        return True
+
+    async def round(self) -> None:
+        """One more item at every length."""
+        for length in self._lengths:
+            await self._batch(length, 1)
 
     def _does_it_in_part(self) -> bool:
         """Whether the control is better than guessing: what the model does in part can still be seen to fall."""
