@@ -32,8 +32,9 @@ SHARP: dict[str, Any] = {"half_tokens": 850.0, "width": 0.02, "chance": 0.0}
 
 @pytest.fixture(scope="module")
 def curve(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Eight answers: 0 of 8 is lost at 0.5 in one of two families of three lengths, 1 - (0.05/8)^(1/8) = 0.47."""
     families = ("literal", "multi-key-8")
-    return run(solver(families, **SHARP), options(*families), tmp_path_factory.mktemp("curve") / "evidence")
+    return run(solver(families, **SHARP), options(*families, answers=8), tmp_path_factory.mktemp("curve") / "evidence")
 
 
 # -- curve ------------------------------------------------------------------------------------------------------------
@@ -42,12 +43,12 @@ def curve(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_shares_are_what_the_model_can_do_when_a_curve_is_asked(curve: Run) -> None:
     assert curve.result.complete
     for family in curve.families.values():
-        assert (family.control.right, family.control.n) == (6, 6)
+        assert (family.control.right, family.control.n) == (8, 8)
         assert (family.closed_book.right, family.closed_book.n) == (0, 4)
         assert {length: (cell.right, cell.n) for length, cell in family.full.items()} == {
-            300: (6, 6),
-            600: (6, 6),
-            1_200: (0, 6),
+            300: (8, 8),
+            600: (8, 8),
+            1_200: (0, 8),
         }
 
 
@@ -69,7 +70,7 @@ def test_the_same_items_are_asked_when_only_the_filler_grows(curve: Run) -> None
     assert list(asked) == list(LENGTHS)
     assert len({tuple(indices) for indices in asked.values()}) == 1
     stored = [record for record in curve.view.records if isinstance(record.body, ItemBody)]
-    assert len(stored) == 2 * 6  # two families, six items
+    assert len(stored) == 2 * 8  # two families, eight items
 
 
 def test_what_is_asked_stays_below_its_estimate_when_nothing_is_settled_early(curve: Run) -> None:

@@ -88,7 +88,7 @@ def _curve(plan: QualityPlan, family: FamilyReplies) -> tuple[LengthBracket, boo
     if plan.rule == "retention":
         cells = [_retained(family, cell) for cell in cells]
     cells = [cell for cell in cells if cell.n]
-    bracket = fixed_sequence(cells, design.bar, plan.alpha)
+    bracket = fixed_sequence(cells, design.bar, plan.alpha, design.alpha_refuted)
     return bracket, cannot and bracket.certified_tokens is None
 
 
