@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -169,6 +169,9 @@ async def test_every_length_is_exact_when_the_server_counts(tokenizer: Tokenizer
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(  # breaks cost one more or less than predicted, so that a text drawn anew for every correction is off again
+    total=3896, depths=[1.0, 0.14149750314464338], question=QUESTION, route=Route.CHAT
+)
 @given(
     total=st.integers(150, 4000),
     depths=st.lists(st.floats(0, 1), max_size=5),

@@ -45,6 +45,7 @@ def view_of(
     says: Says,
     *,
     arms: Sequence[str] = ("evidence", "closed_book", "full"),
+    usage_of: Callable[[str, int], dict[str, Any]] | None = None,
     **changes: Any,
 ) -> EvidenceView:
     entries: list[tuple[str, Body]] = []
@@ -57,7 +58,7 @@ def view_of(
                 timeline = build_timeline(
                     prompt_tokens=sent,
                     text=says(item, arm, length),
-                    **{"finish_reason": "stop", **changes},
+                    **{"finish_reason": "stop", **changes, **({} if usage_of is None else usage_of(arm, sent))},
                 )
                 key = f"quality/{name}/{arm}/{length}/{item.index}"
                 entries.append((key, build_request("quality", {**cell, "depth": item.depth}, timeline)))
@@ -110,7 +111,9 @@ def test_nothing_is_proven_when_there_are_too_few_answers() -> None:
 def test_no_length_can_hold_when_the_evidence_alone_is_too_much() -> None:
     view = view_of(PLAN, lambda item, arm, length: "It is 555555.")
     assert reach(view) == (None, 1_024)
-    assert any("already with the evidence alone" in item.text for item in said(view) if isinstance(item, Statement))
+    assert any(
+        "cannot: it is lost with the evidence alone" in item.text for item in said(view) if isinstance(item, Statement)
+    )
 
 
 def test_the_worst_family_counts_when_there_are_several() -> None:
@@ -156,11 +159,48 @@ def test_a_leak_is_found_when_answers_are_right_without_text() -> None:
     assert "quality.closed_book_leak" not in findings(view_of(PLAN, right))
 
 
-def test_cache_damage_is_found_when_warm_answers_are_wrong() -> None:
-    arms = ("evidence", "full", "warm")
-    damaged = view_of(PLAN, lambda i, arm, n: "It is 555555." if arm == "warm" else right(i, arm, n), arms=arms)
-    assert "quality.warm_damage" in findings(damaged)
-    assert "quality.warm_damage" not in findings(view_of(PLAN, right, arms=arms))
+def cached(share: float | None) -> Callable[[str, int], dict[str, Any]]:
+    """What `usage` says of a prompt when so much of it came from the cache, where it was asked again. None: nothing."""
+
+    def usage(arm: str, sent: int) -> dict[str, Any]:
+        tokens = None if share is None else round(share * sent) if arm == "warm" else 0
+        return {"usage": Usage(prompt_tokens=sent, cached_tokens=tokens)}
+
+    return usage
+
+
+def damaged_when_warm(item: Item, arm: str, length: int) -> str:
+    return "It is 555555." if arm == "warm" else right(item, arm, length)
+
+
+@pytest.mark.parametrize(
+    ("usage", "found", "words"),
+    [
+        (cached(None), True, "perhaps from the cache: it does not say"),
+        (cached(0.98), True, "from the cache, by the server's own count"),
+        (cached(0.02), False, "120 of 120 prompts that were asked again at once were not served from the cache"),
+    ],
+)
+def test_what_is_called_warm_is_what_the_server_says_when_it_counts(
+    usage: Callable[[str, int], dict[str, Any]], found: bool, words: str
+) -> None:
+    view = view_of(PLAN, damaged_when_warm, arms=("full", "warm"), usage_of=usage)
+    assert ("quality.warm_damage" in findings(view)) is found
+    assert any(words in item.text for item in said(view) if not isinstance(item, Finding))
+    assert "quality.warm_damage" not in findings(view_of(PLAN, right, arms=("full", "warm"), usage_of=usage))
+    (flips,) = [item for item in said(view) if isinstance(item, Statement) and item.metric == "flip_rate"]
+    assert (flips.n, flips.value.value) == (120, 1.0)  # type: ignore[union-attr] - 60 at each of two lengths
+
+
+def test_a_control_that_is_harder_than_the_shortest_length_is_named() -> None:
+    """Every third item is wrong with the evidence alone only: 20 of 60, 0.5^20 one-sided."""
+
+    def says(item: Item, arm: str, length: int) -> str:
+        return "It is 555555." if arm == "evidence" and item.index % 3 == 0 else right(item, arm, length)
+
+    assert findings(view_of(PLAN, says)) == {"quality.control_is_harder"}
+    assert reach(view_of(PLAN, says)) == (4_096, None)
+    assert findings(view_of(PLAN, right)) == set()
 
 
 def test_a_bias_is_found_when_the_model_always_says_no() -> None:

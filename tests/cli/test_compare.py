@@ -18,6 +18,7 @@ from longproof.evidence.records import RequestBody
 from longproof.testing.dialects import VLLM
 from longproof.testing.lies_of_load import SpecDecodeOutputChanges
 from longproof.testing.lying_engine import HONEST, lying_engine
+from longproof.testing.solver import Ability, Solver, items_of
 
 ENGINE = HONEST.but(dialect=VLLM, window_tokens=2048, token_s=0.01, prefill_tokens_per_s=20_000.0)
 SPECULATING = ENGINE.but(speculation=3, acceptance=0.8)
@@ -140,3 +141,60 @@ def test_what_cannot_be_meant_is_refused_when_asked(
 ) -> None:
     assert run(("compare", *arguments)) == EXIT_USER_ERROR
     assert word in capsys.readouterr().err
+
+
+def proved(directory: Path, ability: Ability, *more: str) -> str:
+    """The evidence of a quality run of an engine that can do so much."""
+    items = items_of(("literal",), seed=0, longest_tokens=600, n=40)
+    ask = ("--only", "quality", "--families", "literal", "--quality-lengths", "300,600", "--threshold", "0.5")
+    with lying_engine(ENGINE.but(token_s=0.0, prefill_tokens_per_s=1e9, answers=Solver(items, ability))) as url:
+        run(("prove", url, *ask, *more, "--out", str(directory)))
+    return str(directory)
+
+
+def test_quality_is_compared_when_both_were_asked_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A has all of 12 right everywhere, B none beyond 400 tokens: 12 only A, 2 x 0.5^12 = 0.0005, times 3 cells."""
+    a = proved(tmp_path / "a", Ability(), "--answers", "12")
+    b = proved(tmp_path / "b", Ability(half_tokens=420.0, width=0.02), "--answers", "12")
+    capsys.readouterr()
+    assert run(("compare", a, b, "--json")) == EXIT_OK
+    told = json.loads(capsys.readouterr().out)
+    rows = {row["length"]: row for row in told["quality"]["rows"]}
+    assert {length: (row["pairs"]["both"], row["pairs"]["only_first"]) for length, row in rows.items()} == {
+        0: (12, 0),
+        300: (12, 0),
+        600: (0, 12),
+    }
+    assert [rows[length]["said"] for length in (300, 600)] == ["undecided", "less"]
+    assert rows[600]["adjusted_p"] == pytest.approx(3 * 2 * 0.5**12)
+    assert told["quality"]["unpaired"] == 0
+    assert [finding["id"] for finding in told["findings"]] == ["compare.accuracy_differs"]
+    assert "literal at 600 tokens: 0 of 12 against 12" in told["findings"][0]["text"]
+    assert "B is right less often in 1 of 3 cells" in told["headline"]
+    run(("compare", a, b))
+    card = capsys.readouterr().out
+    assert "literal: A holds to 600; B holds to 300, lost by 600." in card
+    code = run(("compare", a, b, "--require", "accuracy_difference@600 >= -0.05"))
+    assert code == EXIT_GATE_FAILED
+
+
+def test_no_difference_of_quality_is_named_when_both_are_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Certified, each side stops on its own answers: brackets side by side, and no test of the cells."""
+    a, b = (proved(tmp_path / name, Ability(), "--certify", "--answers", "20") for name in "ab")
+    capsys.readouterr()
+    assert run(("compare", a, b)) == EXIT_OK
+    card = capsys.readouterr().out
+    assert "literal: A holds to 600; B holds to 600." in card
+    assert "no difference of quality shown" in card
+
+
+def test_other_questions_are_not_paired_when_the_seeds_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = proved(tmp_path / "a", Ability(), "--answers", "2")
+    b = proved(tmp_path / "b", Ability(), "--answers", "2", "--seed", "1")
+    capsys.readouterr()
+    assert run(("compare", a, b)) == EXIT_USER_ERROR
+    assert "no question in common" in capsys.readouterr().err

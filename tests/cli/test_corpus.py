@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from longproof.cli.main import run
+from longproof.errors import EXIT_USER_ERROR
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +41,19 @@ def test_the_name_is_the_users_when_one_is_given(capsys: pytest.CaptureFixture[s
     assert [entry["name"] for entry in json.loads(capsys.readouterr().out)] == ["desk"]
 
 
+def test_it_is_gone_when_it_is_removed(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("handbook", "desk"):
+        assert run(["corpus", "add", name, "handbook"]) == 0
+    corpora = cache / "longproof" / "corpora"
+    (corpora / "handbook" / "corpus.json").write_text("{}")  # what cannot be read can be removed
+    assert run(["corpus", "remove", "handbook"]) == 0
+    assert [place.name for place in corpora.iterdir()] == ["desk"]
+    assert (Path("handbook") / "desk.md").is_file()  # the source stays
+    capsys.readouterr()
+    assert run(["corpus", "remove", "handbook"]) == EXIT_USER_ERROR
+    assert "no corpus is kept by the name handbook" in capsys.readouterr().err
+
+
 def test_all_sources_are_named_when_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["corpus", "add", "handbook"]) == 0
     capsys.readouterr()
@@ -54,6 +68,7 @@ def test_all_sources_are_named_when_they_are_listed(capsys: pytest.CaptureFixtur
         (["add", "nowhere"], "nowhere is not there"),
         (["add", "Bad", "handbook"], "'Bad' cannot be the name"),
         (["add", "python", "handbook"], "comes with longproof"),
+        (["remove", "../corpora"], "no corpus is kept by the name ../corpora"),
         (["show", "nothing"], "no corpus is kept by the name nothing"),
     ],
 )

@@ -32,8 +32,9 @@ SHARP: dict[str, Any] = {"half_tokens": 850.0, "width": 0.02, "chance": 0.0}
 
 @pytest.fixture(scope="module")
 def curve(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Eight answers: 0 of 8 is lost at 0.5 in one of two families of three lengths, 1 - (0.05/8)^(1/8) = 0.47."""
     families = ("literal", "multi-key-8")
-    return run(solver(families, **SHARP), options(*families), tmp_path_factory.mktemp("curve") / "evidence")
+    return run(solver(families, **SHARP), options(*families, answers=8), tmp_path_factory.mktemp("curve") / "evidence")
 
 
 # -- curve ------------------------------------------------------------------------------------------------------------
@@ -42,12 +43,12 @@ def curve(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_shares_are_what_the_model_can_do_when_a_curve_is_asked(curve: Run) -> None:
     assert curve.result.complete
     for family in curve.families.values():
-        assert (family.control.right, family.control.n) == (6, 6)
+        assert (family.control.right, family.control.n) == (8, 8)
         assert (family.closed_book.right, family.closed_book.n) == (0, 4)
         assert {length: (cell.right, cell.n) for length, cell in family.full.items()} == {
-            300: (6, 6),
-            600: (6, 6),
-            1_200: (0, 6),
+            300: (8, 8),
+            600: (8, 8),
+            1_200: (0, 8),
         }
 
 
@@ -69,7 +70,7 @@ def test_the_same_items_are_asked_when_only_the_filler_grows(curve: Run) -> None
     assert list(asked) == list(LENGTHS)
     assert len({tuple(indices) for indices in asked.values()}) == 1
     stored = [record for record in curve.view.records if isinstance(record.body, ItemBody)]
-    assert len(stored) == 2 * 6  # two families, six items
+    assert len(stored) == 2 * 8  # two families, eight items
 
 
 def test_what_is_asked_stays_below_its_estimate_when_nothing_is_settled_early(curve: Run) -> None:
@@ -87,6 +88,26 @@ def test_no_long_prompt_is_asked_when_the_evidence_alone_is_too_much(tmp_path: P
     assert {arm for _, arm, _ in found.asked()} == {"closed_book", "evidence"}
     assert found.reach("worst") == (None, 300)
     assert [note.what for _, note in found.view.notes("quality") if note.what == "cannot"] == ["cannot"]
+
+
+def test_the_curve_is_drawn_when_the_model_can_do_a_family_in_part(tmp_path: Path) -> None:
+    """Right every other time with the evidence alone and at 300 tokens, where 0.85 is asked: cannot, by 10 of 20, and
+    still seen to fall to nothing at 1,200."""
+    able, unable = solver(("literal",), **SHARP), solver(("literal",), lapse=1.0)
+    questions: dict[str, int] = {}
+
+    def every_other_item(asked: Asked) -> str | None:
+        number = questions.setdefault(asked.text.rsplit("\n\n", 1)[-1], len(questions))
+        return unable(asked) if number % 2 else able(asked)
+
+    found = run(every_other_item, options("literal", threshold=0.85, answers=20), tmp_path / "evidence")
+    family = found.families["literal"]
+    assert (family.control.right, family.control.n) == (10, 20)
+    assert {length: cell.right for length, cell in family.full.items()} == {300: 10, 600: 10, 1_200: 0}
+    assert found.reach("worst") == (None, 300)
+    assert any(
+        "cannot" in item.text for item in found.claim.statements if item.id == "quality.family_context.literal.lost"
+    )
 
 
 # -- climb ------------------------------------------------------------------------------------------------------------
@@ -139,11 +160,11 @@ def test_warm_damage_is_named_when_the_prefix_cache_spoils_answers(certify: bool
 
 
 def test_a_window_is_named_when_only_the_end_of_the_prompt_is_read(tmp_path: Path) -> None:
-    """Through a server, how far from the end something stands is known to some tens of tokens only: so small a window
-    is named as one, or as a depth that matters. Exact distances are in the tests of the reader."""
+    """The distance counts the question and the template behind it: so small a window is found as one."""
     chosen = options("literal", answers=40)
     found = run(solver(("literal",), reads_last_tokens=256), chosen, tmp_path / "evidence")
-    assert found.findings() & {"quality.window_bug", "quality.depth_matters"}
+    (window,) = [finding for finding in found.claim.findings if finding.id.startswith("quality.")]
+    assert (window.id, window.details["window_tokens"]) == ("quality.window_bug", "256")
 
 
 def test_nothing_is_wrong_when_the_output_ends_before_an_answer(tmp_path: Path) -> None:

@@ -148,6 +148,8 @@ def test_only_the_first_line_counts_when_more_follows(item: Item, talk: str, tim
 @unhurried
 @given(items())
 def test_the_question_is_no_answer_when_echoed(item: Item) -> None:
+    if item.family == "absent-free":  # its question says what to answer where the text does not
+        return
     assert not score(item, item.question).right
     if item.family != "absent":  # its question says "yes or no"
         assert score(item, f"{item.question} {answered(item)}").right == (len(item.question) < MOST_CHARACTERS)

@@ -78,6 +78,19 @@ def look_for_it(item: Item) -> set[str]:
     return {"yes" if f"The {thing} for {key} is" in evidence_text(item) else "no"}
 
 
+def read_or_say_so(item: Item) -> set[str]:
+    thing, key = asked(r"What is the (.+) for (\w+)\?", item)
+    assert f" for {key} is" in evidence_text(item)  # the name alone does not decide
+    return set(re.findall(rf"^The {thing} for {key} is (\d+)\.", evidence_text(item), re.MULTILINE)) or {"not stated"}
+
+
+def read_note(item: Item) -> set[str]:
+    (key,) = asked(r"note for (\w+) say", item)
+    (note,) = re.findall(rf"^The note for {key} says: (.+)\.$", evidence_text(item), re.MULTILINE)
+    assert len(note.split()) == len(set(note.split())) == 20
+    return {note}
+
+
 def read_definition(item: Item) -> set[str]:
     nodes: list[ast.AST] = [node for needle in item.needles for node in ast.walk(ast.parse(needle.text))]
     if "default value" in item.question:
@@ -149,7 +162,9 @@ READERS: dict[str, Callable[[Item], set[str]]] = {
     "order-4": count_to_request,
     "order-8": count_to_request,
     "absent": look_for_it,
+    "absent-free": read_or_say_so,
     "state": read_value,
+    "copy": read_note,
     "code-definition": read_definition,
     "code-relation": read_definition,
     "call-trace": trace_calls,

@@ -76,12 +76,27 @@ def test_a_longer_length_is_not_certified_when_a_shorter_one_was_given_up() -> N
     assert found.bracket == LengthBracket(certified_tokens=None, refuted_tokens=None)
 
 
-def test_nothing_is_asked_at_length_when_the_control_fails() -> None:
-    found, order = drive(DESIGN, lambda length, item: 1.0, control=lambda item: 0.0)
+def test_a_few_answers_at_the_shortest_length_end_it_when_the_control_fails() -> None:
+    found, order = drive(DESIGN, lambda length, item: 0.0, control=lambda item: 0.0)
     assert found.cannot
-    assert set(order) == {None}
+    assert set(order) == {None, K}
+    assert order.count(K) < 10
     assert found.control is not None
     assert found.control.verdict is Verdict.REFUTED
+    assert found.bracket == LengthBracket(certified_tokens=None, refuted_tokens=K)
+
+
+def test_the_lengths_decide_when_the_control_is_harder_than_they_are() -> None:
+    found, _ = drive(DESIGN, lambda length, item: float(length < 4 * K), control=lambda item: 0.0)
+    assert not found.cannot
+    assert found.bracket == LengthBracket(certified_tokens=2 * K, refuted_tokens=4 * K)
+
+
+def test_nothing_is_asked_at_length_when_retention_has_no_control_to_keep() -> None:
+    retention = Design(lengths_tokens=DESIGN.lengths_tokens, rule=Rule.RETENTION)
+    found, order = drive(retention, lambda length, item: 1.0, control=lambda item: 0.0)
+    assert found.cannot
+    assert set(order) == {None}
     assert found.bracket == LengthBracket(certified_tokens=None, refuted_tokens=None)
 
 

@@ -41,6 +41,13 @@ def test_the_first_refuted_length_is_taken_when_several_are() -> None:
     )
 
 
+def test_less_is_refuted_when_several_families_share_the_error() -> None:
+    """0 of 6: the upper bound is 1 - 0.05^(1/6) = 0.39, at 0.05 / 5 it is 1 - 0.01^(1/6) = 0.54."""
+    cells = [LengthCell(length_tokens=1_024, right=0, n=6)]
+    assert fixed_sequence(cells, 0.5).refuted_tokens == 1_024
+    assert fixed_sequence(cells, 0.5, alpha_refuted=0.01).refuted_tokens is None
+
+
 def test_lengths_that_do_not_ascend_are_refused() -> None:
     with pytest.raises(ValueError, match="ascend"):
         fixed_sequence(list(reversed(cells((1, 1), (1, 1)))), 0.85)

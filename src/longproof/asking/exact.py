@@ -54,8 +54,9 @@ class Wanted:
 
     def chance(self, stretch: Stretch, attempt: int) -> Random:
         """Where the words of a stretch come from. Where words cost different amounts in different company, correcting
-        by the difference can go on for ever: later attempts draw the tail anew."""
-        redrawn = f"/{attempt}" if attempt >= _PATIENT_ROUNDS else ""
+        by the difference can go on for ever: later attempts draw the tail anew, and correct that once as well."""
+        draw = attempt // _PATIENT_ROUNDS
+        redrawn = f"/{draw}" if draw else ""
         return Random(
             f"{self.tail_seed}{redrawn}/{stretch.index}" if stretch.in_tail else f"{self.body_seed}/{stretch.index}"
         )
@@ -92,7 +93,8 @@ class TextWriter:
         if pieces is not None:
             try:
                 return await self._prove(
-                    wanted, lambda extra, attempt: self._spread(wanted, lengthen(pieces, extra), attempt)
+                    wanted,
+                    lambda extra, attempt: self._spread(wanted, lengthen(pieces, extra, correction=extra), attempt),
                 )
             except LengthUnproven:
                 if spare > _MOST_PADDING_TOKENS:
@@ -154,7 +156,12 @@ class TextWriter:
         texts = [
             piece
             if isinstance(piece, str)
-            else filler_text(piece.tokens, lexicon=self._lexicon, chance=wanted.chance(piece, attempt))
+            else filler_text(
+                piece.tokens,
+                lexicon=self._lexicon,
+                chance=wanted.chance(piece, attempt),
+                correction=piece.correction,
+            )
             for piece in pieces
         ]
         return "\n\n".join([*texts, wanted.question] if wanted.question else texts)

@@ -17,15 +17,28 @@ _SENTENCE_TOKENS = (8, 18)
 _SENTENCES_PER_PARAGRAPH = 6
 
 
-def filler_text(tokens: int, *, lexicon: Lexicon, chance: Random) -> str:
-    """Text predicted to cost `tokens` (≥ FEWEST_TOKENS) where a paragraph begins."""
-    words = chance.choices(lexicon.words, k=tokens)
-    openers = lexicon.openers
+def filler_text(tokens: int, *, lexicon: Lexicon, chance: Random, correction: int = 0) -> str:
+    """Text predicted to cost `tokens` (≥ FEWEST_TOKENS) where a paragraph begins.
+
+    `correction`: so many of them are words more (below 0: words fewer) at the end of what would be drawn without it.
+    Drawn anew, the text would break elsewhere, and where breaks cost more or less than predicted the next correction
+    would be off again.
+    """
+    drawn = tokens - correction
+    words = chance.choices(lexicon.words, k=drawn)
+    sentences = list(_sentences(drawn, lexicon, chance)) if drawn >= FEWEST_TOKENS else []
+    if not sentences or sentences[-1][1] + correction <= sentences[-1][0]:  # its last sentence cannot give so many
+        words = chance.choices(lexicon.words, k=tokens)
+        sentences, correction = list(_sentences(tokens, lexicon, chance)), 0
+    openers = chance.choices(lexicon.openers, k=len(sentences))
+    words += chance.choices(lexicon.words, k=max(0, correction))
+    begin, end, breaks = sentences[-1]
+    sentences[-1] = (begin, end + correction, breaks)
     parts: list[str] = []
-    for begin, end, breaks in _sentences(tokens, lexicon, chance):
+    for opener, (begin, end, breaks) in zip(openers, sentences, strict=True):
         if parts:
             parts.append("\n\n" if breaks else " ")
-        parts.append(openers[chance.randrange(len(openers))])
+        parts.append(opener)
         parts.append(f" {' '.join(words[begin:end])}.")
     return "".join(parts)
 

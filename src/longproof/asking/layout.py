@@ -12,7 +12,7 @@ exact length go there too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from longproof.asking.filler import FEWEST_TOKENS
@@ -38,11 +38,13 @@ class Insert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """`tokens` of filler; `index` keeps the words of different stretches apart."""
+    """`tokens` of filler, of which `correction` were added (or taken away) after a count; `index` keeps the words of
+    different stretches apart."""
 
     tokens: int
     index: int
     in_tail: bool
+    correction: int = 0
 
 
 Piece: TypeAlias = Stretch | str
@@ -71,15 +73,16 @@ def in_order(inserts: Sequence[Insert]) -> tuple[Piece, ...]:
     return tuple(insert.text for insert in sorted(inserts, key=_depth))
 
 
-def lengthen(pieces: Sequence[Piece], tokens: int) -> tuple[Piece, ...] | None:
-    """The same pieces with the last stretch `tokens` longer (or shorter); None when it cannot give that many."""
+def lengthen(pieces: Sequence[Piece], tokens: int, *, correction: int = 0) -> tuple[Piece, ...] | None:
+    """The same pieces with the last stretch `tokens` longer (or shorter), `correction` of them as one; None when it
+    cannot give that many."""
     last = max(index for index, piece in enumerate(pieces) if isinstance(piece, Stretch))
     stretch = pieces[last]
     assert isinstance(stretch, Stretch)
     longer = stretch.tokens + tokens
     if longer < FEWEST_TOKENS:
         return None
-    changed = Stretch(tokens=longer, index=stretch.index, in_tail=stretch.in_tail)
+    changed = replace(stretch, tokens=longer, correction=correction)
     return (*pieces[:last], changed, *pieces[last + 1 :])
 
 

@@ -21,6 +21,13 @@ from longproof.claim.compare_facts import FactsCompared, compare_facts, require_
 from longproof.claim.compare_findings import findings_of, pooled_of
 from longproof.claim.compare_outputs import OutputsCompared, compare_outputs
 from longproof.claim.compare_pairs import Pair, cut_short, pairs_of
+from longproof.claim.compare_quality import (
+    QualityCompared,
+    compare_quality,
+    finding_of,
+    headline_of,
+    statements_of,
+)
 from longproof.claim.compare_speculation import Speculation, speculation_of
 from longproof.claim.derive import CLAIM_FORMAT
 from longproof.claim.gate import GateReport, gate
@@ -94,7 +101,8 @@ class Side:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """What may be said about B against A. `in_turns`: the two were asked in turns; if not, whatever changed between the
-    two proofs beside the servers' facts is in the ratios too. `cut_short`: what a budget left out, in words."""
+    two proofs beside the servers' facts is in the ratios too. `cut_short`: what a budget left out, in words. `quality`:
+    None where not both were asked about it."""
 
     a: Side
     b: Side
@@ -106,6 +114,7 @@ class Comparison:
     rows: tuple[Row, ...]
     outcomes: Outcomes
     outputs: OutputsCompared
+    quality: QualityCompared | None
     findings: tuple[Finding, ...]
     statements: tuple[Statement, ...]
     headline: str
@@ -118,7 +127,8 @@ def compare(a: EvidenceView, b: EvidenceView, *, factors: Sequence[str] = (), co
     require_same_questions(a.header, b.header)
     facts = compare_facts(a.header, b.header, factors)
     pairs = pairs_of(a, b)
-    if not pairs:
+    quality = compare_quality(a, b, confidence)
+    if not pairs and (quality is None or not quality.rows):
         raise EvidenceError(
             "the two proofs have no question in common: no length, arm and repeat that both were asked",
             advice="prove both with the same --lengths, --repeats and probes, or compare with --url-a and --url-b",
@@ -140,8 +150,9 @@ def compare(a: EvidenceView, b: EvidenceView, *, factors: Sequence[str] = (), co
         rows=rows,
         outcomes=outcomes,
         outputs=outputs,
-        findings=tuple(
-            findings_of(
+        quality=quality,
+        findings=(
+            *findings_of(
                 facts,
                 outputs,
                 told=facts.told or _drafted(sides[0]) != _drafted(sides[1]),
@@ -151,10 +162,15 @@ def compare(a: EvidenceView, b: EvidenceView, *, factors: Sequence[str] = (), co
                 only=(outcomes.only_a, outcomes.only_b),
                 p_outcomes=outcomes.p_value,
                 alpha=1 - confidence,
-            )
+            ),
+            *(finding_of(quality) if quality is not None else ()),
         ),
-        statements=(*(_statement(row) for row in rows), *_equal(outputs)),
-        headline=_headline(rows, facts),
+        statements=(
+            *(_statement(row) for row in rows),
+            *_equal(outputs),
+            *(statements_of(quality) if quality is not None else ()),
+        ),
+        headline=_headline(rows, facts, quality),
     )
 
 
@@ -308,13 +324,20 @@ def _equal(outputs: OutputsCompared) -> list[Statement]:
     ]
 
 
-def _headline(rows: Sequence[Row], facts: FactsCompared) -> str:
-    """``kv_dtype: B's time per output token is lower at 512 and 2,048 tokens (0.61 and 0.72), …``"""
+def _headline(rows: Sequence[Row], facts: FactsCompared, quality: QualityCompared | None) -> str:
+    """What differs, in times and in what is right."""
     about = facts.factor or "nothing the servers tell differs"
+    said = [_times(rows)] if rows else []
+    said += [headline_of(quality)] if quality is not None and quality.rows else []
+    return f"{about}: {'; '.join(said) or 'nothing to compare'}."
+
+
+def _times(rows: Sequence[Row]) -> str:
+    """``B's time per output token is lower at 512 and 2,048 tokens (0.61 and 0.72), …``"""
     clear = [row for row in rows if row.said in (Said.HIGHER, Said.LOWER)]
     if not clear:
         same = sum(row.said is Said.SAME for row in rows)
-        return f"{about}: no difference shown in {len(rows)} comparisons, {same} of them shown to be the same."
+        return f"no difference shown in {len(rows)} comparisons, {same} of them shown to be the same"
     words = {
         "ttft_ratio": "time to first token",
         "tpot_ratio": "time per output token",
@@ -330,4 +353,4 @@ def _headline(rows: Sequence[Row], facts: FactsCompared) -> str:
                     f"B's {name} is {said.value} in {len(mine)} of {sum(row.metric == metric for row in rows)} cells"
                     f" (most: {most.ratio:.3g} of A's, {most.cell} at {format_tokens(most.length)} tokens)"
                 )
-    return f"{about}: {'; '.join(parts)}."
+    return "; ".join(parts)

@@ -36,4 +36,15 @@ COMPARE: tuple[Metric, ...] = (
         inputs=_PAIRS,
         undefined="no prompt was sent to both sides byte for byte",
     ),
+    Metric(
+        id="accuracy_difference",
+        unit="ratio",
+        better=Better.HIGHER,
+        kind=Kind.ESTIMATE,
+        by_length=True,
+        definition="Share of right answers of B minus that of A, of the same items of one task family.",
+        formula="(right on B alone - right on A alone) / items; Tango's score interval",
+        inputs=("quality requests (arm full) of both sides",),
+        undefined="no item that both were asked has two scores",
+    ),
 )

@@ -75,6 +75,17 @@ QUALITY_METRICS: tuple[Metric, ...] = (
         undefined="no pair had two scores",
     ),
     Metric(
+        id="flip_rate",
+        unit="fraction",
+        better=Better.LOWER,
+        kind=Kind.PROPORTION,
+        by_length=False,
+        definition="Share of answers that turned right or wrong when the same prompt was asked again at once.",
+        formula="changed / asked again, Clopper-Pearson; cached or not",
+        inputs=("quality requests (arms full and warm)",),
+        undefined="no pair had two scores",
+    ),
+    Metric(
         id="youden",
         unit="ratio",
         better=Better.HIGHER,

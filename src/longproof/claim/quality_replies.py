@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from longproof.claim.view import EvidenceView
 from longproof.evidence.records import ItemBody, RequestBody
+from longproof.quality.corpora.corpus import Kind
 from longproof.quality.item import Item
 from longproof.quality.judging import PROBE, Ended, Judged, item_key, item_of, judged
 from longproof.quality.plan import QualityPlan
@@ -66,6 +67,7 @@ class FamilyReplies:
     chance: float
     control: Cell
     closed_book: Cell
+    kind: Kind
     full: Mapping[int, Cell]
     warm: Mapping[int, Cell]
 
@@ -105,6 +107,7 @@ def _family(name: str, arms: Mapping[tuple[str, int], list[Reply]]) -> FamilyRep
     return FamilyReplies(
         name=name,
         chance=first.item.chance,
+        kind=first.item.kind,
         control=cell("evidence", 0),
         closed_book=cell("closed_book", 0),
         full={length: cell("full", length) for length in lengths},

@@ -87,6 +87,17 @@ def show(name: str, as_json: bool) -> int:
     return 0
 
 
+@corpus.command("remove", short_help="Delete a kept corpus from the cache.")
+@click.argument("name")
+def remove(name: str) -> int:
+    """Delete a kept corpus from the cache. Evidence that was made with it keeps its hash; its source is not touched."""
+    from longproof.quality.corpora.kept import remove_kept
+
+    remove_kept(name)
+    click.echo(f"removed {name}")
+    return 0
+
+
 _MOST_SKIPPED = 12
 
 

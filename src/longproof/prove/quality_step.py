@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from longproof.errors import UsageError
 from longproof.evidence.records import Step
 from longproof.prove.options import ProveOptions
 from longproof.prove.parameters import step_of
 from longproof.quality.plan import QualityPlan
 from longproof.quality.tasks import FAMILIES
-from longproof.stats.proportion import lower_bound
+from longproof.stats.cell import fewest_to_certify
 
 DEFAULT_FAMILIES = ("literal", "multi-key-8", "absent", "code-definition")
 """One that most models hold, one that falls with length, one that shows a bias for yes or no, and one of real code."""
@@ -39,12 +41,6 @@ def quality_step(served_tokens: int, options: ProveOptions) -> Step | str:
             f"--threshold {chosen.threshold:g} is no share", advice="use one between 0 and 1, such as 0.85"
         )
     answers = chosen.answers or (_CERTIFY_ANSWERS if chosen.certify else _CURVE_ANSWERS)
-    fewest = fewest_to_certify(chosen.threshold)
-    if chosen.certify and answers < fewest:
-        raise UsageError(
-            f"--answers {answers} can certify nothing at {chosen.threshold:g}: even all right would not be enough",
-            advice=f"use --answers {fewest} or more; without --certify fewer draw a curve",
-        )
     plan = QualityPlan(
         families=families,
         lengths=lengths,
@@ -58,15 +54,27 @@ def quality_step(served_tokens: int, options: ProveOptions) -> Step | str:
         code_corpus=chosen.code_corpus,
         seed=options.seed,
     )
+    if chosen.certify:
+        plan = _able(plan, chosen.answers is None)
     return step_of("quality", plan)
 
 
-def fewest_to_certify(threshold: float, alpha: float = 0.05) -> int:
-    """How many answers, all right, put the lower bound of the share at the threshold. 0.85 → 19."""
-    n = 1
-    while lower_bound(n, n, 1 - alpha) < threshold:
-        n += 1
-    return n
+def _able(plan: QualityPlan, free: bool) -> QualityPlan:
+    """The plan with as many answers as it takes to certify anything, where nobody chose a number (`free`). UsageError
+    for a chosen one that is too small: where guesses are right by chance, the bar is higher."""
+    needs = {
+        name: fewest_to_certify(plan.design(FAMILIES[name].chance).test_at(max(plan.lengths))) for name in plan.families
+    }
+    hardest = max(needs, key=lambda name: needs[name])
+    if plan.answers >= needs[hardest]:
+        return plan
+    if free:
+        return replace(plan, answers=needs[hardest])
+    told = ", ".join(f"{n} for {name}" for name, n in needs.items() if n > plan.answers)
+    raise UsageError(
+        f"--answers {plan.answers} can certify nothing at {plan.threshold:g}, even if all are right: it takes {told}",
+        advice=f"use --answers {needs[hardest]} or more; without --certify fewer draw a curve",
+    )
 
 
 def _families(asked: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -91,6 +91,11 @@ class Family(Protocol):
         """Whether the items come from the corpus' documents."""
         ...
 
+    @property
+    def chance(self) -> float:
+        """The most that a guess is worth in any of its items: what the threshold is raised by."""
+        ...
+
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """`n` items (twins: one more when n is odd), the same for the same arguments.
 

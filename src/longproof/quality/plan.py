@@ -5,10 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from longproof.quality.corpora.corpus import Kind
 from longproof.stats.design import Design, Rule
+
+SHORTEST_CODE_TOKENS = 1_024
+"""Three to six definitions of up to 400 characters each, one token for two or three of them: below this a piece of code
+and its question may not fit, or leave no room for filler."""
 
 _CONTROL_TOKENS = 160
 """About what evidence and question are without filler; only the cost depends on it."""
+
+
+NOT_GATING = frozenset({"copy"})
+"""Families that say something about the server rather than about the window: no part of the effective context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +47,16 @@ class QualityPlan:
     code_corpus: str | None = None
     seed: int = 0
 
-    def design(self, chance: float) -> Design:
+    def lengths_of(self, kind: Kind) -> tuple[int, ...]:
+        """Where a family of that kind is asked: code needs room, and is asked from 1,024 tokens on unless all lengths
+        are shorter."""
+        roomy = tuple(length for length in self.lengths if length >= SHORTEST_CODE_TOKENS)
+        return roomy if kind == "code" and roomy else self.lengths
+
+    def design(self, chance: float, kind: Kind = "prose") -> Design:
         """How the answers of a family with that chance are judged."""
         return Design(
-            lengths_tokens=self.lengths,
+            lengths_tokens=self.lengths_of(kind),
             threshold=self.threshold,
             chance=chance,
             rule=Rule(self.rule),

@@ -41,9 +41,10 @@ class ProvenPrompt:
     """A prompt, its length, and what it is made of.
 
     Controls have neither `target_tokens` nor `haystack`. `depths` [needles] are the real ones, `depth` that of the
-    needle which the item's own depth speaks of. `corpus_sha256`: the manifest. `cluster` is the same for prompts that
-    share a haystack, whose answers are not independent. `checked_in`: where the needles and the question were looked
-    for. `end`: the prompt's last characters, for people.
+    needle which the item's own depth speaks of. `distance_tokens`: from where the first of the evidence begins to the
+    prompt's end, question and template included; None where no needle stands. `corpus_sha256`: the manifest. `cluster`
+    is the same for prompts that share a haystack, whose answers are not independent. `checked_in`: where the needles
+    and the question were looked for. `end`: the prompt's last characters, for people.
     """
 
     prompt: Prompt
@@ -52,6 +53,7 @@ class ProvenPrompt:
     haystack: Haystack | None = None
     depths: tuple[float, ...] = ()
     depth: float | None = None
+    distance_tokens: int | None = None
     corpus_sha256: str | None = None
     cluster: str = ""
     checked_in: str
@@ -85,6 +87,7 @@ class Prover:
         self._sends_to_count = sends_to_count
         self._tally: Tally = tally_for(engine, route)
         self._without_filler: dict[bytes, int] = {}
+        self._ends: dict[str, int] = {}
 
     async def item(
         self,
@@ -176,10 +179,12 @@ class Prover:
                 f"other units at the end led to {count.total:,} tokens, never nearer to the target", count.total
             )
         prompt = self._prompt(wanted.nonce, text)
-        checked_in = await self._verified(prompt, [*(needle.text for needle in wanted.needles), wanted.item.question])
+        rendered = await self._rendered(prompt)
+        checked_in = _verified(prompt, rendered, [*(needle.text for needle in wanted.needles), wanted.item.question])
         return ProvenPrompt(
             prompt=prompt,
             count=count,
+            distance_tokens=await self._distance(wanted, haystack, rendered, without_filler),
             target_tokens=wanted.target_tokens,
             haystack=haystack,
             depths=haystack.depths,
@@ -195,7 +200,9 @@ class Prover:
         with _explained(0):
             count = await self._count_whole(nonce, text)
             prompt = self._prompt(nonce, text)
-            checked_in = await self._verified(prompt, [*(needle.text for needle in needles), item.question])
+            checked_in = _verified(
+                prompt, await self._rendered(prompt), [*(needle.text for needle in needles), item.question]
+            )
         return ProvenPrompt(prompt=prompt, count=count, checked_in=checked_in, end=text[-_END_CHARS:])
 
     # -- counting and checking ----------------------------------------------------------------------------------------
@@ -222,34 +229,56 @@ class Prover:
         front = nonce if self._tally.counts_unsent else _sibling(nonce)
         return await self._tally.prompt(self._prompt(front, text))
 
-    async def _verified(self, prompt: Prompt, texts: Sequence[str]) -> str:
-        """Where all of the texts stand verbatim and in order. Raises LengthUnproven where one does not.
+    async def _distance(
+        self, wanted: _Wanted, haystack: Haystack, rendered: str | None, without_filler: int
+    ) -> int | None:
+        """Tokens from the first of the evidence to the prompt's end: filler by its units, the rest counted as text.
+        Where counting means sending, the rest is what all but the filler costs, by its characters."""
+        first = _first_evidence(wanted, haystack)
+        if first is None:
+            return None
+        filler = round((1 - haystack.depths[first]) * haystack.tokens)
+        texts = [needle.text for needle in wanted.needles]
+        end = wanted.item.question
+        if rendered is not None:  # what the template puts behind the user's words
+            end += rendered.rpartition(wanted.item.question)[2] if wanted.item.question in rendered else ""
+        rest = _paragraphs(wanted.corpus.separator.join(texts[first:]), end)
+        if not self._tally.counts_unsent:
+            whole = len(wanted.nonce) + sum(map(len, texts)) + len(wanted.item.question)
+            return filler + round(without_filler * min(1.0, len(rest) / max(1, whole)))
+        if rest not in self._ends:
+            self._ends[rest] = await self._tally.text(rest)
+        return filler + self._ends[rest]
 
-        What a server renders may come back from ids, with white space tidied up: there it is left out of account.
-        """
-        if isinstance(prompt, ChatPrompt):
-            sent = prompt.messages[0].content
-            rendered = await self._rendered(prompt)
-        else:
-            sent = prompt.text if isinstance(prompt, TextPrompt) else ""
-            rendered = None
-        missing = first_missing(sent, texts)
-        if missing is None and rendered is not None:
-            missing = first_missing(without_spaces(rendered), [without_spaces(text) for text in texts])
-        if missing is not None:
-            where = "the prompt" if rendered is None else "what the server makes of the prompt"
-            raise LengthUnproven(
-                f"'{texts[missing][:80]}' does not stand verbatim and in its order in {where}", wanted_tokens=0
-            )
-        return "the text as sent" if rendered is None else "the server's rendering"
-
-    async def _rendered(self, prompt: ChatPrompt) -> str | None:
+    async def _rendered(self, prompt: Prompt) -> str | None:
+        """What the server's template makes of a chat; None for plain text and where it does not say."""
+        if not isinstance(prompt, ChatPrompt):
+            return None
         try:
             return await self._engine.render(prompt.messages)
         except (EngineUnreachable, EngineDied):
             raise
         except (EngineMisbehaved, UsageError):
             return None  # it has no such endpoint
+
+
+def _verified(prompt: Prompt, rendered: str | None, texts: Sequence[str]) -> str:
+    """Where all of the texts stand verbatim and in order. Raises LengthUnproven where one does not.
+
+    What a server renders may come back from ids, with white space tidied up: there it is left out of account.
+    """
+    sent = prompt.messages[0].content if isinstance(prompt, ChatPrompt) else ""
+    if isinstance(prompt, TextPrompt):
+        sent = prompt.text
+    missing = first_missing(sent, texts)
+    if missing is None and rendered is not None:
+        missing = first_missing(without_spaces(rendered), [without_spaces(text) for text in texts])
+    if missing is not None:
+        where = "the prompt" if rendered is None else "what the server makes of the prompt"
+        raise LengthUnproven(
+            f"'{texts[missing][:80]}' does not stand verbatim and in its order in {where}", wanted_tokens=0
+        )
+    return "the text as sent" if rendered is None else "the server's rendering"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,6 +344,15 @@ def _together(members: Iterable[Item]) -> tuple[Needle, ...]:
 def _cluster_id(members: Sequence[Item], corpus: TokenizedCorpus, target_tokens: int) -> str:
     seeds = "\0".join(member.seed for member in members)
     return hashlib.sha256(f"{seeds}\0{corpus.manifest_sha256}\0{target_tokens}".encode()).hexdigest()[:16]
+
+
+def _first_evidence(wanted: _Wanted, haystack: Haystack) -> int | None:
+    """The needle that stands first of those that the answer needs; where nothing is evidence (an absent twin), of the
+    item's own needles that which stands first."""
+    own = {needle.text: needle.evidence for needle in wanted.item.needles}
+    placed = [index for index, needle in enumerate(wanted.needles) if needle.text in own]
+    evidence = [index for index in placed if own[wanted.needles[index].text]]
+    return min(evidence or placed, key=lambda index: (haystack.borders[index], index), default=None)
 
 
 def _depth(wanted: _Wanted, haystack: Haystack) -> float | None:

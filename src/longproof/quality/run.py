@@ -36,11 +36,23 @@ _MOST_WITHOUT_SCORE = 10
 
 
 async def run(ctx: ProbeContext, plan: QualityPlan) -> None:
-    """Asks all families, one after another. Raises BudgetSpent or EngineGone; a family that the corpus cannot give, and
-    lengths that cannot be proven, are noted."""
+    """Asks all families. Raises BudgetSpent or EngineGone; a family that the corpus cannot give, and lengths that
+    cannot be proven, are noted.
+
+    A curve is asked in rounds, one item of every family at every length in each: when the budget ends, no family has
+    been left out, and a server that changes meanwhile does not change the curve's shape.
+    """
     probe = _Quality(ctx, plan)
+    askings: list[_Asking] = []
     for name in plan.families:
-        await probe.family(FAMILIES[name])
+        asking = await probe.begun(FAMILIES[name])
+        if asking is not None and plan.mode == "climb":
+            await asking.climb()
+        elif asking is not None and await asking.controls():
+            askings.append(asking)
+    for _ in range(plan.answers):
+        for asking in askings:
+            await asking.round()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,12 +75,13 @@ class _Quality:
         self._tokenized: dict[Kind, TokenizedCorpus] = {}
         self._tokenizing = asyncio.Lock()
 
-    async def family(self, family: Family) -> None:
-        """One family: controls, then its lengths."""
+    async def begun(self, family: Family) -> _Asking | None:
+        """The family with its items; None, noted, where the corpus does not give them."""
         try:
             corpus = self._corpus(family.needs)
             asking = _Asking(self, family, corpus)
             (await self._tokens_of(family.needs)).check_holds(max(self.plan.lengths))
+            return asking
         except CorpusError as reason:
             self.ctx.note(
                 f"{PROBE}/{family.name}/left_out",
@@ -77,8 +90,7 @@ class _Quality:
                 family=family.name,
                 reason=str(reason),
             )
-            return
-        await (asking.curve() if self.plan.mode == "curve" else asking.climb())
+            return None
 
     def _corpus(self, kind: Kind) -> Corpus:
         if kind not in self._corpora:
@@ -124,6 +136,8 @@ class _Quality:
         async def build(_own: str) -> GenerationRequest:
             prompt = await self._prove(item, arm, length, nonce)
             cell.update(end=prompt.end, depth=item.depth if prompt.depth is None else prompt.depth)
+            if prompt.distance_tokens is not None:
+                cell["distance"] = prompt.distance_tokens
             return GenerationRequest(
                 prompt=prompt.prompt,
                 max_tokens=item.answer_tokens + self.plan.thinking_tokens,
@@ -170,14 +184,14 @@ class _Asking:
         self._family = family
         self._corpus = corpus
         self._drawn: dict[int, tuple[Item, ...]] = {}
+        self._lengths = self._plan.lengths_of(family.needs)
+        self._design = self._plan.design(family.chance, family.needs)
         caps = [self._plan.answers]
         if self._plan.mode == "climb":
-            design = self._plan.design(0.0)
-            caps = [design.cap_at(length) for length in self._plan.lengths]
+            caps = [self._design.cap_at(length) for length in self._lengths]
         self._count = max(self._plan.closed_book, round(max(caps) * (_SPARE if self._plan.mode == "climb" else 1)))
-        self._design = self._plan.design(self._items(0)[0].chance)
         self._control = _Series()
-        self._cells = {length: _Series() for length in self._plan.lengths}
+        self._cells = {length: _Series() for length in self._lengths}
 
     def _items(self, length: int) -> tuple[Item, ...]:
         """The items at a length; 0 for controls, whose distractors are those of the shortest."""
@@ -186,21 +200,30 @@ class _Asking:
                 seed=self._plan.seed,
                 n=self._count,
                 corpus=self._corpus,
-                target_tokens=length or min(self._plan.lengths),
+                target_tokens=length or min(self._lengths),
             )
         return self._drawn[length]
 
-    async def curve(self) -> None:
-        """As many items at every length, in rounds, so that a server that changes does not change the curve's shape."""
+    async def controls(self) -> bool:
+        """Asks what needs no filler. Whether the lengths are worth asking: a family that the model cannot do well
+        enough has a curve all the same, unless it only guesses."""
         await self._closed_book()
         for _ in range(self._plan.answers):
             await self._batch(0, 1)
         if self._control.outcomes and judge(self._design, {}, self._control.outcomes).cannot:
             self._note("cannot")
-            return
-        for _ in range(self._plan.answers):
-            for length in self._plan.lengths:
-                await self._batch(length, 1)
+            return self._does_it_in_part()
+        return True
+
+    async def round(self) -> None:
+        """One more item at every length."""
+        for length in self._lengths:
+            await self._batch(length, 1)
+
+    def _does_it_in_part(self) -> bool:
+        """Whether the control is better than guessing: what the model does in part can still be seen to fall."""
+        outcomes = self._control.outcomes
+        return sum(outcomes) > self._design.chance * len(outcomes)
 
     async def climb(self) -> None:
         """What decides next, until nothing does."""

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from longproof.claim.compare import Comparison, Row, Said
 from longproof.claim.compare_facts import FactDifference
+from longproof.claim.compare_quality import LEAST_DIFFERENCE, QualityCompared, Right, right_of
 from longproof.claim.gate import GateReport
 from longproof.domain.units import format_tokens
 from longproof.evidence.codec import encode
@@ -28,6 +29,7 @@ METRIC_WORDS = {
     "output_rate_ratio": "Output tokens per second, all together, B / A",
 }
 _STYLES = {Said.HIGHER: "yellow", Said.LOWER: "yellow", Said.SAME: "green", Said.UNDECIDED: "dim"}
+_RIGHT_STYLES = {Right.MORE: "yellow", Right.LESS: "yellow", Right.SAME: "green", Right.UNDECIDED: "dim"}
 _FOLLOWS = {"engine_build": "a hash of the whole configuration: something differs"}
 _WIDTH = 19
 _LEAST_P = 0.001
@@ -70,14 +72,61 @@ def _card(comparison: Comparison) -> Iterator[RenderableType]:
     for metric, cell in dict.fromkeys((row.metric, row.cell) for row in rows):
         yield heading(f"{METRIC_WORDS[metric]}: {cell}")
         yield _ratios([row for row in rows if (row.metric, row.cell) == (metric, cell)], _span(rows))
-    yield item("", how_decided(comparison), style="dim")
-    yield heading("Answers and outcomes")
-    yield pairs(answers(comparison))
+    if rows:
+        yield item("", how_decided(comparison), style="dim")
+    if comparison.quality is not None:
+        yield from _quality(comparison.quality, comparison.confidence)
+    outcomes = comparison.outcomes
+    if outcomes.both + outcomes.only_a + outcomes.only_b + outcomes.neither:
+        yield heading("Answers and outcomes")
+        yield pairs(answers(comparison))
     yield heading("Findings")
     if not comparison.findings:
         yield item("", "none")
     for finding in comparison.findings:
         yield item(finding.severity.value.upper(), f"{one_line(finding.text)} ({finding.id})", style="yellow")
+
+
+def _quality(quality: QualityCompared, confidence: float) -> Iterator[RenderableType]:
+    """Right answers to the same items, family by family, and how far either side holds."""
+    yield heading("Right answers to the same questions, B against A")
+    for family, (of_a, of_b) in quality.verdicts.items():
+        yield item("", f"{family}: A {of_a}; B {of_b}.")
+    if not quality.rows:
+        yield item("○", "No question was the same on both sides: prove both with the same seed, answers and corpora.")
+        return
+    grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    grid.add_column("  family", no_wrap=True)
+    for head in ("tokens", "A", "B", "only A", "only B", "B - A", "p"):
+        grid.add_column(head, justify="right", no_wrap=True)
+    grid.add_column("")
+    for row in quality.rows:
+        of_a, of_b = right_of(row.pairs)
+        grid.add_row(
+            f"  {row.family}",
+            format_tokens(row.length) if row.length else "evidence",
+            f"{of_a}/{row.pairs.n}",
+            f"{of_b}/{row.pairs.n}",
+            str(row.pairs.only_first),
+            str(row.pairs.only_second),
+            f"{row.interval.low:+.2f} to {row.interval.high:+.2f}",
+            _p(row.adjusted_p),
+            Text(row.said.value, style=_RIGHT_STYLES[row.said]),
+        )
+    yield grid
+    yield item(
+        "",
+        f"Shares right, B minus A, with {100 * confidence:g} % intervals (Tango). A difference is named when McNemar's"
+        f" p-value, adjusted for all {len(quality.rows)} cells (Holm), is at most {1 - confidence:.2g}; 'same' when the"
+        f" interval lies within {100 * LEAST_DIFFERENCE:g} points. Without p: a side stopped on its own answers.",
+        style="dim",
+    )
+    if quality.unpaired:
+        yield item("○", f"{quality.unpaired} questions of A were not asked of B, or not the same ones.")
+
+
+def _p(value: float | None) -> str:
+    return "–" if value is None else "< 0.001" if value < _LEAST_P else f"{value:.2g}"
 
 
 def how_decided(comparison: Comparison) -> str:
@@ -160,7 +209,7 @@ def _ratios(rows: Sequence[Row], span: float) -> RenderableType:
     grid.add_column("")
     for row in rows:
         spread = "–" if row.interval is None else f"{row.interval.low:.3g} to {row.interval.high:.3g}"
-        p = "–" if row.adjusted_p is None else "< 0.001" if row.adjusted_p < _LEAST_P else f"{row.adjusted_p:.2g}"
+        p = _p(row.adjusted_p)
         said = Text(row.said.value, style=_STYLES[row.said])
         tokens = format_tokens(row.length)
         grid.add_row(tokens, f"{row.ratio:.3g}", spread, p, str(row.n), _bar(row, span), said)

@@ -43,21 +43,24 @@ class LengthCell:
     n: int
 
 
-def fixed_sequence(cells: Sequence[LengthCell], threshold: float, alpha: float = 0.05) -> LengthBracket:
+def fixed_sequence(
+    cells: Sequence[LengthCell], threshold: float, alpha: float = 0.05, alpha_refuted: float | None = None
+) -> LengthBracket:
     """The bracket of cells whose n was fixed in advance, by one-sided Clopper-Pearson bounds.
 
     A length is certified where it and all shorter ones have a lower bound of at least `threshold`; the first of the
-    others whose upper bound lies below is refuted, at alpha divided by the number of cells: any of them may come to be
-    the one. Raises ValueError where lengths do not ascend.
+    others whose upper bound lies below is refuted, at `alpha_refuted` (default: alpha divided by the number of cells):
+    any of them may come to be the one. Raises ValueError where lengths do not ascend.
     """
     _check_ascending([cell.length_tokens for cell in cells])
     certified: int | None = None
     climbing = True
+    refuted = alpha / max(1, len(cells)) if alpha_refuted is None else alpha_refuted
     for cell in cells:
         climbing = climbing and lower_bound(cell.right, cell.n, 1 - alpha) >= threshold
         if climbing:
             certified = cell.length_tokens
-        elif upper_bound(cell.right, cell.n, 1 - alpha / len(cells)) < threshold:
+        elif upper_bound(cell.right, cell.n, 1 - refuted) < threshold:
             return LengthBracket(certified_tokens=certified, refuted_tokens=cell.length_tokens)
     return LengthBracket(certified_tokens=certified, refuted_tokens=None)
 

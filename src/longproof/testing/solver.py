@@ -82,6 +82,8 @@ class Solver:
         if not all(needle in text for needle in evidence):
             return _guess(item, chance)
         depth = _depth(item, text)
+        if self.ability.reads_last_tokens is not None:
+            depth = 1 - _distance(item, asked.text) / asked.tokens
         right = chance.random() < self.ability.accuracy(asked.tokens, depth=depth, chance=item.chance)
         if asked.cached_tokens > _WARM_SHARE * asked.tokens and chance.random() < self.ability.warm_loss:
             right = False
@@ -131,6 +133,12 @@ def _depth(item: Item, text: str) -> float:
     """Where the first of the evidence begins: what reads only the end must reach that far."""
     begins = [text.rfind(needle.text) for needle in item.needles if needle.evidence]
     return min(begins) / len(text) if begins else 1.0
+
+
+def _distance(item: Item, text: str) -> int:
+    """Tokens from there to the very end: what reads only so many is as exact as its tokenizer."""
+    begins = [text.rfind(needle.text) for needle in item.needles if needle.evidence]
+    return len(tokenizer().encode(text[min(begins) :])) if begins else 0
 
 
 def _guess(item: Item, chance: Random) -> str:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from longproof.claim.findings.quality_doubts import doubts
+from longproof.claim.findings.quality_doubts import TWINS, doubts
 from longproof.claim.quality_replies import PROBE, Cell, FamilyReplies, families_of, plan_of_run
 from longproof.claim.statements import Finding, NotShown, Standing, Statement
 from longproof.claim.view import EvidenceView
 from longproof.domain.measure import Interval, Measured, Provenance, Unknown
 from longproof.domain.units import format_tokens
 from longproof.quality.judging import Ended
-from longproof.quality.plan import QualityPlan
+from longproof.quality.plan import NOT_GATING, QualityPlan
 from longproof.stats.chance import youden
+from longproof.stats.design import Design
 from longproof.stats.effective_context import judge
 from longproof.stats.fixed_sequence import LengthBracket, LengthCell, fixed_sequence, weakest
 from longproof.stats.proportion import clopper_pearson, upper_bound
@@ -48,8 +49,7 @@ def read(view: EvidenceView) -> Iterator[Statement | Finding | NotShown]:
     verdicts = [verdict_of(plan, family) for family in families]
     for verdict in verdicts:
         yield from _family(plan, verdict)
-    if families:
-        yield from _worst(plan, verdicts)
+    yield from _worst(plan, [verdict for verdict in verdicts if verdict.family.name not in NOT_GATING])
     yield from doubts(families)
     yield from _too_few(plan, families)
     yield from _left_out(view)
@@ -65,16 +65,22 @@ def verdict_of(plan: QualityPlan, family: FamilyReplies) -> FamilyVerdict:
             return FamilyVerdict(family=family, bracket=nothing, cannot=False, word=word)
     if plan.mode == "climb":
         outcomes = {length: cell.outcomes for length, cell in family.full.items()}
-        judgement = judge(plan.design(family.chance), outcomes, family.control.outcomes)
+        judgement = judge(design_of(plan, family), outcomes, family.control.outcomes)
         bracket, cannot = judgement.bracket, judgement.cannot
     else:
         bracket, cannot = _curve(plan, family)
     return FamilyVerdict(family=family, bracket=bracket, cannot=cannot, word=_word(bracket, cannot))
 
 
+def design_of(plan: QualityPlan, family: FamilyReplies) -> Design:
+    """How the answers of a family are judged: at the lengths that are its own, and any other that it was asked at."""
+    design = plan.design(family.chance, family.kind)
+    return replace(design, lengths_tokens=tuple(sorted({*design.lengths_tokens, *family.full})))
+
+
 def _curve(plan: QualityPlan, family: FamilyReplies) -> tuple[LengthBracket, bool]:
     """The bracket of fixed numbers of answers, and whether the control alone rules every length out."""
-    design, control = plan.design(family.chance), family.control
+    design, control = design_of(plan, family), family.control
     cannot = control.n > 0 and upper_bound(control.right, control.n, 1 - design.alpha_refuted) < design.bar
     cells = [
         LengthCell(length_tokens=length, right=cell.right, n=cell.n) for length, cell in family.full.items() if cell.n
@@ -82,7 +88,8 @@ def _curve(plan: QualityPlan, family: FamilyReplies) -> tuple[LengthBracket, boo
     if plan.rule == "retention":
         cells = [_retained(family, cell) for cell in cells]
     cells = [cell for cell in cells if cell.n]
-    return fixed_sequence(cells, design.bar, plan.alpha), cannot
+    bracket = fixed_sequence(cells, design.bar, plan.alpha, design.alpha_refuted)
+    return bracket, cannot and bracket.certified_tokens is None
 
 
 def _retained(family: FamilyReplies, cell: LengthCell) -> LengthCell:
@@ -110,7 +117,7 @@ def _family(plan: QualityPlan, verdict: FamilyVerdict) -> Iterator[Statement]:
         yield _share(plan, family, "closed_book_accuracy", family.closed_book, None, "without any text")
     for length, cell in family.full.items():
         yield _share(plan, family, "accuracy", cell, length, f"at {format_tokens(length)} tokens")
-        if family.name == "absent":
+        if family.name in TWINS:
             yield from _youden(family, cell, length)
     yield from _bracket(plan, verdict)
     yield from _estimate(plan, verdict)
@@ -169,7 +176,7 @@ def _youden(family: FamilyReplies, cell: Cell, length: int) -> Iterator[Statemen
         return
     found = youden(sum(present), len(present), sum(absent), len(absent))
     yield Statement(
-        id=f"{PROBE}.youden.{length}",
+        id=f"{PROBE}.youden.{family.name}.{length}",
         metric="youden",
         text=(
             f"At {format_tokens(length)} tokens {sum(present)} of {len(present)} present keys and {sum(absent)} of"
@@ -188,8 +195,8 @@ def _youden(family: FamilyReplies, cell: Cell, length: int) -> Iterator[Statemen
 
 def _bracket(plan: QualityPlan, verdict: FamilyVerdict) -> Iterator[Statement]:
     family, bracket = verdict.family, verdict.bracket
-    lost = min(plan.lengths) if verdict.cannot else bracket.refuted_tokens
-    why = " (already with the evidence alone)" if verdict.cannot else ""
+    lost = _lost(plan, verdict)
+    why = " (cannot: it is lost with the evidence alone)" if verdict.cannot else ""
     yield from _reach(
         "family_context", family.name, f"{family.name}", bracket.certified_tokens, lost, why, plan, family
     )
@@ -197,13 +204,18 @@ def _bracket(plan: QualityPlan, verdict: FamilyVerdict) -> Iterator[Statement]:
 
 def _worst(plan: QualityPlan, verdicts: list[FamilyVerdict]) -> Iterator[Statement]:
     """What every family of the plan keeps. A family that could not be asked leaves the worst one unknown."""
+    if not verdicts:
+        return
     brackets = [
-        LengthBracket(certified_tokens=None, refuted_tokens=min(plan.lengths)) if verdict.cannot else verdict.bracket
+        LengthBracket(
+            certified_tokens=None if verdict.cannot else verdict.bracket.certified_tokens,
+            refuted_tokens=_lost(plan, verdict),
+        )
         for verdict in verdicts
     ]
     found = weakest(brackets)
     asked = {verdict.family.name for verdict in verdicts}
-    certified = found.certified_tokens if asked >= set(plan.families) else None
+    certified = found.certified_tokens if asked >= {*plan.families} - NOT_GATING else None
     worst = min(verdicts, key=lambda verdict: _rank(verdict, plan)).family.name
     one = len(verdicts) == 1
     whose = worst if one else f"worst of {len(verdicts)} families ({worst})"
@@ -211,9 +223,13 @@ def _worst(plan: QualityPlan, verdicts: list[FamilyVerdict]) -> Iterator[Stateme
     yield from _reach("effective_context", "worst", subject, certified, found.refuted_tokens, "", plan, None)
 
 
+def _lost(plan: QualityPlan, verdict: FamilyVerdict) -> int | None:
+    """What cannot be done at all is lost by the shortest length already."""
+    return min(plan.lengths_of(verdict.family.kind)) if verdict.cannot else verdict.bracket.refuted_tokens
+
+
 def _rank(verdict: FamilyVerdict, plan: QualityPlan) -> tuple[int, int]:
-    lost = min(plan.lengths) if verdict.cannot else verdict.bracket.refuted_tokens
-    return lost or 2 * max(plan.lengths), verdict.bracket.certified_tokens or 0
+    return _lost(plan, verdict) or 2 * max(plan.lengths), verdict.bracket.certified_tokens or 0
 
 
 def _reach(
@@ -257,14 +273,15 @@ def _reach(
 
 def _estimate(plan: QualityPlan, verdict: FamilyVerdict) -> Iterator[Statement]:
     family = verdict.family
-    cells = {length: family.full.get(length, Cell()) for length in plan.lengths}
-    if verdict.cannot or sum(cell.n for cell in cells.values()) == 0 or len(plan.lengths) < 2:
+    design = design_of(plan, family)
+    cells = {length: family.full.get(length, Cell()) for length in design.lengths_tokens}
+    if verdict.cannot or sum(cell.n for cell in cells.values()) == 0 or len(cells) < 2:
         return
     found = estimate(
-        plan.lengths,
+        design.lengths_tokens,
         [cell.right for cell in cells.values()],
         [cell.n for cell in cells.values()],
-        threshold=plan.design(family.chance).bar,
+        threshold=design.bar,
         chance=family.chance,
     )
     low = "below the shortest" if found.low_tokens is None else f"{found.low_tokens:,.0f}"
@@ -302,7 +319,7 @@ def _too_few(plan: QualityPlan, families: Sequence[FamilyReplies]) -> Iterator[N
     bound at alpha^(1/n). The bar is higher where guesses are right by chance."""
     if plan.mode == "climb":
         return
-    needs = {f.name: math.ceil(math.log(plan.alpha) / math.log(plan.design(f.chance).bar)) for f in families}
+    needs = {f.name: math.ceil(math.log(plan.alpha) / math.log(design_of(plan, f).bar)) for f in families}
     short = {name: n for name, n in needs.items() if n > plan.answers}
     if short:
         told = ", ".join(f"{n} for {name}" for name, n in short.items())

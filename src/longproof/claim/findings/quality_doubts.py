@@ -9,13 +9,16 @@ from collections.abc import Iterator, Sequence
 
 from scipy.special import bdtrc
 
-from longproof.claim.quality_replies import PROBE, FamilyReplies, Reply
-from longproof.claim.statements import Finding, NotShown, Severity, Standing, Statement
-from longproof.domain.measure import Measured, Provenance, Unknown
-from longproof.stats.agreement import count_pairs, paired_difference, worse
+from longproof.claim.findings.quality_again import LEVEL, asked_again
+from longproof.claim.quality_replies import FamilyReplies, Reply
+from longproof.claim.statements import Finding, NotShown, Severity, Statement
+from longproof.domain.measure import Unknown
+from longproof.domain.units import format_tokens
+from longproof.stats.agreement import count_pairs, worse
 from longproof.stats.depth import depth_trend, distance_break
 
-_LEVEL = 0.01
+TWINS = frozenset({"absent", "absent-free"})
+"""Families of pairs of which one has the evidence, and the other lacks it."""
 _LEAST_SLOPE = 1.0
 """Log odds from head to tail that a user would mind."""
 
@@ -27,15 +30,16 @@ def doubts(families: Sequence[FamilyReplies]) -> Iterator[Statement | Finding | 
         yield from _bias(family)
         yield from _memory(family)
         yield from _all_lost(family)
+        yield from _hard_control(family)
         yield from _depth(family)
-    yield from _warm(families)
+    yield from asked_again(families)
 
 
 def _leak(family: FamilyReplies) -> Iterator[Finding]:
     """Right without any text more often than guessing explains."""
     cell = family.closed_book
     guess = max(family.chance, 0.01)  # a free value is hit by chance hardly ever
-    if cell.n and cell.right > family.chance * cell.n and float(bdtrc(cell.right - 1, cell.n, guess)) < _LEVEL:
+    if cell.n and cell.right > family.chance * cell.n and float(bdtrc(cell.right - 1, cell.n, guess)) < LEVEL:
         yield Finding(
             id="quality.closed_book_leak",
             severity=Severity.CAUTION,
@@ -50,7 +54,7 @@ def _leak(family: FamilyReplies) -> Iterator[Finding]:
 
 def _bias(family: FamilyReplies) -> Iterator[Finding]:
     """Always yes or always no: half of all answers right, and nothing told."""
-    if family.name != "absent":
+    if family.name not in TWINS:
         return
     replies = [r for cell in (family.control, *family.full.values()) for r in cell.replies if r.right is not None]
     present = [r for r in replies if any(needle.evidence for needle in r.item.needles)]
@@ -110,6 +114,31 @@ def _all_lost(family: FamilyReplies) -> Iterator[Finding]:
         )
 
 
+def _hard_control(family: FamilyReplies) -> Iterator[Finding]:
+    """More right under filler than without it: what stands close together may be harder to tell apart."""
+    if not family.full:
+        return
+    length, cell = min(family.full.items())
+    alone = {reply.item.index: reply.right for reply in family.control.replies if reply.right is not None}
+    both = [(alone[r.item.index], r.right) for r in cell.replies if r.right is not None and r.item.index in alone]
+    if not both:
+        return
+    counted = count_pairs([right for _, right in both], [right for right, _ in both])
+    if worse(counted) < LEVEL:
+        yield Finding(
+            id="quality.control_is_harder",
+            severity=Severity.CAUTION,
+            text=(
+                f"{family.name}: {counted.only_first} of {counted.n} items were right only at {format_tokens(length)}"
+                f" tokens and {counted.only_second} only with the evidence alone (p = {worse(counted):.2g}):"
+                " close together, the evidence is harder to tell apart; the shortest length says better what the model"
+                " can do."
+            ),
+            evidence=(*family.control.keys, *cell.keys),
+            details={"family": family.name},
+        )
+
+
 def _depth(family: FamilyReplies) -> Iterator[Finding]:
     asked = [(length, r) for length, cell in family.full.items() for r in cell.replies if r.right is not None]
     if not asked:
@@ -117,9 +146,12 @@ def _depth(family: FamilyReplies) -> Iterator[Finding]:
     depths = [float(r.body.cell.get("depth", r.item.depth)) for _, r in asked]
     right, lengths = [bool(r.right) for _, r in asked], [length for length, _ in asked]
     keys = tuple(r.key for _, r in asked)
-    distances = [round((1 - depth) * length) for depth, length in zip(depths, lengths, strict=True)]
+    distances = [
+        int(r.body.cell.get("distance", round((1 - depth) * length)))
+        for depth, (length, r) in zip(depths, asked, strict=True)
+    ]
     cut = distance_break(distances, right, lengths)
-    if not isinstance(cut, Unknown) and cut.looks_like_window(_LEVEL):
+    if not isinstance(cut, Unknown) and cut.looks_like_window(LEVEL):
         yield Finding(
             id="quality.window_bug",
             severity=Severity.FAULT,
@@ -133,7 +165,7 @@ def _depth(family: FamilyReplies) -> Iterator[Finding]:
         )
         return
     trend = depth_trend(depths, right, lengths)
-    if not isinstance(trend, Unknown) and trend.p_value < _LEVEL and abs(trend.slope) >= _LEAST_SLOPE:
+    if not isinstance(trend, Unknown) and trend.p_value < LEVEL and abs(trend.slope) >= _LEAST_SLOPE:
         where = "near the end" if trend.slope > 0 else "near the beginning"
         yield Finding(
             id="quality.depth_matters",
@@ -144,42 +176,4 @@ def _depth(family: FamilyReplies) -> Iterator[Finding]:
             ),
             evidence=keys,
             details={"family": family.name},
-        )
-
-
-def _warm(families: Sequence[FamilyReplies]) -> Iterator[Statement | Finding]:
-    """The same prompts cold and from the cache."""
-    pairs: list[tuple[Reply, Reply]] = []
-    for family in families:
-        for length, warm in family.warm.items():
-            cold = {reply.item.index: reply for reply in family.full[length].replies}
-            pairs += [(cold[r.item.index], r) for r in warm.replies if r.item.index in cold]
-    pairs = [(a, b) for a, b in pairs if a.right is not None and b.right is not None]
-    if not pairs:
-        return
-    counted = count_pairs([a.right for a, _ in pairs], [b.right for _, b in pairs])
-    keys = tuple(reply.key for pair in pairs for reply in pair)
-    yield Statement(
-        id=f"{PROBE}.warm_difference",
-        metric="warm_difference",
-        text=(
-            f"Asked again at once, {counted.both + counted.neither} of {counted.n} answers kept their verdict;"
-            f" {counted.only_first} were right only cold, {counted.only_second} only warm."
-        ),
-        standing=Standing.SHOWN,
-        unit="ratio",
-        value=Measured(value=counted.difference, provenance=Provenance.MEASURED, source="share warm - share cold"),
-        n=counted.n,
-        interval=paired_difference(counted),
-        evidence=keys,
-    )
-    if worse(counted) < _LEVEL:
-        yield Finding(
-            id="quality.warm_damage",
-            severity=Severity.FAULT,
-            text=(
-                f"The same prompts are answered worse from the prefix cache: {counted.only_first} of {counted.n} were"
-                f" right only cold, {counted.only_second} only warm (p = {worse(counted):.2g})."
-            ),
-            evidence=keys,
         )

@@ -101,6 +101,25 @@ def kept_named(name: str, *, cache: Path | None = None) -> Kept | None:
     return _described(place) if _NAME.fullmatch(name) and place.is_file() else None
 
 
+def remove_kept(name: str, *, cache: Path | None = None) -> None:
+    """Takes a kept corpus out of the cache, a damaged one too. Evidence that names it keeps its manifest hash.
+
+    Raises UsageError when none is kept by that name, CorpusError when the cache cannot be written.
+    """
+    folder = cache or corpora_folder()
+    place = folder / name
+    if not _NAME.fullmatch(name) or not place.is_dir():
+        raise UsageError(f"no corpus is kept by the name {name}", advice="see 'longproof corpus list'")
+    try:
+        with _scratch(folder) as scratch:  # out of sight at once, whole or not at all
+            place.rename(scratch / name)
+    except OSError as problem:
+        raise CorpusError(
+            f"corpus {name} cannot be removed from {folder}: {problem.strerror or problem}",
+            advice="see that the folder can be written to",
+        ) from problem
+
+
 def open_kept(name: str, *, kind: Kind, cache: Path | None = None) -> TextCorpus:
     """A kept corpus, every file checked against its hash. Raises CorpusError when it is missing or damaged."""
     kept = kept_named(name, cache=cache)
@@ -180,7 +199,7 @@ def _described(place: Path) -> Kept:
     except (OSError, ValidationError) as problem:
         raise CorpusError(
             f"{place} cannot be read: {str(problem).splitlines()[0]}",
-            advice=f"remove {place.parent} and add the corpus again",
+            advice=f"run 'longproof corpus remove {place.parent.name}' and add it again",
         ) from problem
 
 

@@ -7,6 +7,7 @@ from longproof.quality.tasks.absent import AbsentOrPresent
 from longproof.quality.tasks.alias import AliasChain
 from longproof.quality.tasks.call_trace import CallTrace
 from longproof.quality.tasks.code_definition import RELATIONS, VALUES, CodeDefinition
+from longproof.quality.tasks.copy import Copy
 from longproof.quality.tasks.count import Counting
 from longproof.quality.tasks.join import Join
 from longproof.quality.tasks.literal import Literal
@@ -29,7 +30,9 @@ _ALL: tuple[Family, ...] = (
     SameRequest(name="order-4", requests=4),
     SameRequest(name="order-8", requests=8),
     AbsentOrPresent(),
+    AbsentOrPresent(name="absent-free", free=True),
     LatestState(),
+    Copy(),
     CodeDefinition(name="code-definition", asked=VALUES),
     CodeDefinition(name="code-relation", asked=RELATIONS),
     CallTrace(),

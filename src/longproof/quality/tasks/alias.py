@@ -24,6 +24,11 @@ class AliasChain:
     needs: Kind = "prose"
     real: bool = False
 
+    @property
+    def chance(self) -> float:
+        """See `Family.chance`."""
+        return 0.5
+
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing; `depth` is that of the sentence with the value."""
         del target_tokens
@@ -47,7 +52,7 @@ class AliasChain:
             answers=(value,),
             candidates=(value, wrong),
             decoys={wrong: "end of the decoy chain"},
-            chance=0.5,
+            chance=self.chance,
             depth=slot.depth,
         )
 

@@ -32,8 +32,9 @@ FEWEST_CALLERS = 4
 """Calling functions shown: four, for three hops six. The chance of a guess is that of four for all: one number for the
 family, never too small."""
 _FORM = "Answer with the name of the function only."
-_MOST_LINES = 20
-_MOST_CHARACTERS = 700
+_MOST_LINES = 15
+_MOST_CHARACTERS = 400
+"""Six functions leave room in a window of 1,000 tokens."""
 _ENOUGH_PER_ITEM = 4
 
 
@@ -44,6 +45,11 @@ class CallTrace:
     name: str = "call-trace"
     needs: Kind = "code"
     real: bool = True
+
+    @property
+    def chance(self) -> float:
+        """See `Family.chance`."""
+        return 1 / FEWEST_CALLERS
 
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing; `depth` is that of the function asked for."""
@@ -83,7 +89,7 @@ class CallTrace:
             answers=(answer,),
             candidates=(answer, *between, *others),
             decoys={**dict.fromkeys(between, "stopped on the way"), **dict.fromkeys(others, "another chain")},
-            chance=1 / FEWEST_CALLERS,
+            chance=self.chance,
             answer_tokens=64,
             kind="code",
             depth=slot.depth,

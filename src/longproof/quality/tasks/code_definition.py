@@ -62,6 +62,11 @@ class CodeDefinition:
     real: bool = True
     distractors: int = 2
 
+    @property
+    def chance(self) -> float:
+        """See `Family.chance`."""
+        return 1 / (1 + self.distractors)
+
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing. Only kinds of which the corpus has enough are asked."""
         del target_tokens
@@ -105,7 +110,7 @@ class CodeDefinition:
             answers=(values[0],),
             candidates=(*values, wanted.original),
             decoys={**decoys, wanted.original: MEMORY},
-            chance=1 / len(shown),
+            chance=self.chance,
             kind="code",
             depth=slot.depth,
         )

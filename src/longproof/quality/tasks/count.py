@@ -34,6 +34,11 @@ class Counting:
     needs: Kind = "prose"
     real: bool = False
 
+    @property
+    def chance(self) -> float:
+        """See `Family.chance`."""
+        return 1 / len(COUNTS)
+
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing; `depth` is that of one of the counted sentences, at random;
         the others are spread over the text."""
@@ -66,6 +71,6 @@ class Counting:
                 str(SENTENCES + 1): "every sentence counted",
                 str(count + 1): "the one mentioned twice counted twice",
             },
-            chance=1 / len(COUNTS),
+            chance=self.chance,
             depth=slot.depth,
         )

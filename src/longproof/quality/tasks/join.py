@@ -25,6 +25,11 @@ class Join:
     real: bool = True
     documents: int = 4
 
+    @property
+    def chance(self) -> float:
+        """See `Family.chance`."""
+        return 1 / self.documents
+
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing; `depth` is that of the document with the answer."""
         del target_tokens
@@ -59,6 +64,6 @@ class Join:
                 **dict.fromkeys(numbers[2:], "another document"),
                 numbers[0]: "own number of the document named: stopped on the way",
             },
-            chance=1 / self.documents,
+            chance=self.chance,
             depth=slot.depth,
         )

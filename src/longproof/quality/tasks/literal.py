@@ -18,6 +18,11 @@ class Literal:
     needs: Kind = "prose"
     real: bool = False
 
+    @property
+    def chance(self) -> float:
+        """See `Family.chance`."""
+        return 0.0
+
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing."""
         del target_tokens

@@ -24,6 +24,11 @@ class MultiKey:
     real: bool = False
     keys: int = 8
 
+    @property
+    def chance(self) -> float:
+        """See `Family.chance`."""
+        return 1 / self.keys
+
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing."""
         del target_tokens
@@ -37,6 +42,11 @@ class DenseKeys:
     name: str = "multi-key-dense"
     needs: Kind = "prose"
     real: bool = False
+
+    @property
+    def chance(self) -> float:
+        """See `Family.chance`. Longer texts have more keys."""
+        return 1 / FEWEST_KEYS
 
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. Without a length there are as few keys as there ever are."""

@@ -29,6 +29,11 @@ class MultiValue:
     real: bool = False
     values: int = 4
 
+    @property
+    def chance(self) -> float:
+        """See `Family.chance`."""
+        return 1 / math.comb(2 * self.values, self.values)
+
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing; `depth` is that of one of the four values, at random."""
         del target_tokens
@@ -58,7 +63,7 @@ class MultiValue:
             answers=tuple(right),
             candidates=(*right, *wrong),
             decoys=dict.fromkeys(wrong, "value of another key"),
-            chance=1 / math.comb(2 * self.values, self.values),
+            chance=self.chance,
             answer_tokens=96,
             depth=slot.depth,
         )

@@ -33,6 +33,11 @@ class SameRequest:
     real: bool = False
     other_requests: int = 2
 
+    @property
+    def chance(self) -> float:
+        """See `Family.chance`."""
+        return 1 / self.requests
+
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing; `depth` is that of the asked request."""
         del target_tokens
@@ -65,7 +70,7 @@ class SameRequest:
             answers=(codes[rank],),
             candidates=(*codes, *wrong),
             decoys={**_meanings(codes, rank), **dict.fromkeys(wrong, "a request of another kind")},
-            chance=1 / self.requests,
+            chance=self.chance,
             depth=slot.depth,
         )
 

@@ -75,6 +75,11 @@ class Paraphrase:
     real: bool = False
     people: int = 4
 
+    @property
+    def chance(self) -> float:
+        """See `Family.chance`."""
+        return 1 / self.people
+
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing."""
         del target_tokens
@@ -101,7 +106,7 @@ class Paraphrase:
             answers=(towns[0],),
             candidates=tuple(towns),
             decoys=dict.fromkeys(towns[1:], "somebody of another trade"),
-            chance=1 / self.people,
+            chance=self.chance,
             depth=slot.depth,
         )
 

@@ -24,6 +24,11 @@ class QuoteAttribution:
     real: bool = True
     documents: int = 4
 
+    @property
+    def chance(self) -> float:
+        """See `Family.chance`."""
+        return 1 / self.documents
+
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing; `depth` is that of the document asked for."""
         del target_tokens
@@ -58,6 +63,6 @@ class QuoteAttribution:
             answers=(names[0],),
             candidates=tuple(names),
             decoys=dict.fromkeys(names[1:], "another document"),
-            chance=1 / self.documents,
+            chance=self.chance,
             depth=slot.depth,
         )

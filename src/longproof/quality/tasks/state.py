@@ -20,6 +20,11 @@ class LatestState:
     values: int = 3
     other_keys: int = 2
 
+    @property
+    def chance(self) -> float:
+        """See `Family.chance`."""
+        return 1 / self.values
+
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. The length changes nothing; `depth` is that of the latest value."""
         del target_tokens
@@ -49,7 +54,7 @@ class LatestState:
             answers=(latest,),
             candidates=(*history, *wrong),
             decoys={**decoys, **dict.fromkeys(wrong, "value of another key")},
-            chance=1 / self.values,
+            chance=self.chance,
             depth=slot.depth,
         )
 
