@@ -203,13 +203,14 @@ def test_memory_held_long_after_the_natural_end_is_slow_when_the_stage_was_notic
     assert list(findings(view(idle(), cycles([3000, 3010, 2990], slow_s=1.0, watched_ms=4000)))) == ["reclaim.slow"]
 
 
-def test_nobody_went_on_when_the_engines_own_counter_shows_no_more_output() -> None:
-    """The gauges come back at about the natural end, and vLLM's counter of output stands still."""
+@pytest.mark.parametrize("counter", ["vllm:generation_tokens_total", "llamacpp:n_decode_total"])
+def test_nobody_went_on_when_the_engines_own_counter_shows_no_more_output(counter: str) -> None:
+    """The gauges come back at about the natural end, and the engine's counter stands still."""
     entries = cycles([1290, 1310, 1300], slow_s=1.0)
     counted = [
         (
             key,
-            replace(body, samples=tuple(replace(s, values={"vllm:generation_tokens_total": 7.0}) for s in body.samples))
+            replace(body, samples=tuple(replace(s, values={counter: 7.0}) for s in body.samples))
             if isinstance(body, SamplesBody)
             else body,
         )

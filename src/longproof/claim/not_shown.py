@@ -94,7 +94,10 @@ def _left_out(view: EvidenceView) -> Iterator[NotShown]:
     """Probes that were left out, not reached, or cut short by the budget."""
     for probe, reason in sorted(view.header.protocol.not_run.items()):
         yield NotShown(topic=probe, text=f"{_about(probe)}: {reason}.", how=f"run the probe '{probe}'")
+    regained = {note.probe for note in _notes(view, "regained")}
     for note in _notes(view, "dropped"):
+        if note.probe in regained:
+            continue
         yield NotShown(topic=note.probe, text=f"{_about(note.probe)}: {note.detail['reason']}.", how="raise --budget")
     for note in _notes(view, "budget_spent"):
         reason = note.detail.get("reason", "the budget was spent")

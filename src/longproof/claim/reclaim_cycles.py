@@ -21,7 +21,9 @@ from longproof.evidence.records import RequestBody
 
 PROBE = "reclaim"
 RSS = "process_resident_memory_bytes"
-_OUTPUT = "vllm:generation_tokens_total"
+_OUTPUT = ("vllm:generation_tokens_total", "llamacpp:n_decode_total")
+"""Counters that move with every token. llama.cpp's counter of output moves when a request ends; its steps are counted
+as they come, and no step gives a request more than one token (without a draft)."""
 _NEARLY = 0.1
 _STILL_HELD = 0.5
 
@@ -171,8 +173,9 @@ def _fell(kv: Sequence[float], base: float | None) -> bool:
 
 
 def _output_after(during: Sequence[EngineSample], timeline: RequestTimeline) -> float | None:
-    """vLLM counts every token of output as it comes, also of requests that nobody waits for."""
-    grown = growth(during[0], during[-1], _OUTPUT) if during else None
+    """At most; by the engine's own counter, which also counts for requests that nobody waits for."""
+    found = [growth(during[0], during[-1], name) for name in _OUTPUT] if during else []
+    grown = next((value for value in found if value is not None), None)
     remaining = timeline.max_tokens - len(timeline.chunks)
     return None if grown is None or remaining <= 0 else (grown - len(timeline.chunks)) / remaining
 

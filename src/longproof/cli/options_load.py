@@ -32,7 +32,11 @@ def load_options(command: Command) -> Command:
                 metavar="TIME",
                 help="How long busy watches the background alone, and each step of overload lasts; default: 10s.",
             ),
-            click.option("--sustained", metavar="TIME", help="How long the sustained load lasts; default: 60s."),
+            click.option(
+                "--sustained",
+                metavar="TIME",
+                help="How long the sustained load lasts; default: 60s, or a twentieth of the budget.",
+            ),
             click.option(
                 "--slo-ttft", "slo_ttft", metavar="TIME", help="Time to first token that still counts as good."
             ),

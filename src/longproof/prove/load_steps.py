@@ -24,6 +24,9 @@ _SHORTEST_SHORT_TOKENS = 48
 _MOST_AT_ONCE = 64
 _OVERLOAD_OUTPUT_TOKENS = 32
 _SUSTAINED_NS = 60 * _S
+_LEAST_SUSTAINED_NS = 20 * _S
+_SUSTAINED_SHARE = 1 / 20
+"""Of a time budget, where nobody said how long: a minute would cost a short run other steps."""
 _SUSTAINED_WINDOWS = 20
 
 
@@ -98,9 +101,15 @@ def _reclaim(at: Situation) -> Planned:
     return step_of("reclaim", replace(plan, blockers=reclaim.blockers_of(at.deployment, length + plan.decode_tokens)))
 
 
+def _sustained_ns(budget_ns: int | None) -> int:
+    if budget_ns is None:
+        return _SUSTAINED_NS
+    return min(_SUSTAINED_NS, max(_LEAST_SUSTAINED_NS, int(budget_ns * _SUSTAINED_SHARE)))
+
+
 def _sustained(at: Situation) -> Planned:
     long_tokens = at.served_tokens // 4
-    for_ns = at.options.load.sustained_ns or _SUSTAINED_NS
+    for_ns = at.options.load.sustained_ns or _sustained_ns(at.options.budget_ns)
     plan = sustained.SustainedPlan(
         short_tokens=at.short_tokens,
         long_tokens=long_tokens if long_tokens > 2 * at.short_tokens else None,

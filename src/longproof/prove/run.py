@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol as Port
 
@@ -28,11 +28,11 @@ from longproof.engines.refused_fields import described
 from longproof.errors import EngineMisbehaved
 from longproof.evidence.disk import not_writable
 from longproof.evidence.fingerprint import fingerprint
-from longproof.evidence.records import FORMAT, Header, NoteBody, Step
+from longproof.evidence.records import FORMAT, Header, NoteBody, Protocol, Step
 from longproof.evidence.store import Journal
 from longproof.plan.traces import read_trace
 from longproof.prove.budget import Counted, RunBudget, require_useful
-from longproof.prove.cost import Cost, duration_ns, fit, smallest_unit_tokens, step_cost
+from longproof.prove.cost import Cost, Fit, duration_ns, fit, smallest_unit_tokens, step_cost
 from longproof.prove.options import ProveOptions
 from longproof.prove.protocol import plan_protocol
 from longproof.prove.resume import open_journal
@@ -157,8 +157,10 @@ async def _run(
     )
     try:
         await _calibrate(ctx, budget)
-        for step in _affordable(ctx, budget, watcher):
-            await _within_budget(ctx, step)
+        dropped = _dropped(ctx, budget, watcher)
+        for step in protocol.steps:
+            if step.probe not in dropped or _regained(ctx, budget, step, dropped):
+                await _within_budget(ctx, step)
     except (EngineGone, EngineMisbehaved) as reason:  # the latter: it could not even be asked to count any more
         ctx.note(f"run/engine_gone/{len(journal.records)}", probe="run", what="engine_gone", reason=str(reason))
         return str(reason)
@@ -173,17 +175,12 @@ async def _within_budget(ctx: ProbeContext, step: Step) -> None:
         ctx.note(f"run/budget/{step.probe}", probe=step.probe, what="budget_spent", reason=str(reason))
 
 
-def _affordable(ctx: ProbeContext, budget: RunBudget, watcher: Watcher) -> tuple[Step, ...]:
-    """The steps that the budget holds as a whole, decided once: a resumed run keeps to what the first session said."""
+def _dropped(ctx: ProbeContext, budget: RunBudget, watcher: Watcher) -> dict[str, str]:
+    """The steps that the budget does not hold, and why, decided once: a resumed run keeps to what the first session
+    said."""
     protocol, journal = ctx.protocol, ctx.journal
-    decided = journal.get("run/fit")
-    if decided is None:
-        found = fit(
-            protocol,
-            tokens_left=None if protocol.budget_tokens is None else protocol.budget_tokens - budget.spent_tokens,
-            ns_left=None if protocol.budget_ns is None else float(protocol.budget_ns - budget.spent_ns),
-            predict=budget.predict_ns,
-        )
+    if journal.get("run/fit") is None:
+        found = _fit(budget, protocol)
         for probe, reason in found.dropped.items():
             ctx.note(f"run/dropped/{probe}", probe=probe, what="dropped", reason=reason)
         ctx.note("run/fit", probe="run", what="fit", kept=",".join(step.probe for step in found.kept))
@@ -195,7 +192,30 @@ def _affordable(ctx: ProbeContext, budget: RunBudget, watcher: Watcher) -> tuple
     steps = tuple(step for step in protocol.steps if step.probe not in dropped)
     cost = sum((step_cost(step, protocol.output_tokens) for step in steps), Cost(requests=0, tokens=0))
     watcher.estimated(Estimate(cost=cost, ns=duration_ns(cost, budget.predict_ns), dropped=dropped))
-    return steps
+    return dropped
+
+
+def _regained(ctx: ProbeContext, budget: RunBudget, step: Step, dropped: dict[str, str]) -> bool:
+    """Whether what the steps before it left over holds this one after all, with those still to come that were kept, and
+    those not kept that would be dropped later than it."""
+    key = f"run/regained/{step.probe}"
+    if ctx.journal.get(key) is not None:
+        return True
+    to_come = ctx.protocol.steps[ctx.protocol.steps.index(step) :]
+    found = _fit(budget, replace(ctx.protocol, steps=to_come))
+    if step.probe in found.dropped:
+        return False
+    ctx.note(key, probe=step.probe, what="regained", after=dropped[step.probe])
+    return True
+
+
+def _fit(budget: RunBudget, protocol: Protocol) -> Fit:
+    return fit(
+        protocol,
+        tokens_left=None if protocol.budget_tokens is None else protocol.budget_tokens - budget.spent_tokens,
+        ns_left=None if protocol.budget_ns is None else float(protocol.budget_ns - budget.spent_ns),
+        predict=budget.predict_ns,
+    )
 
 
 async def _calibrate(ctx: ProbeContext, budget: RunBudget) -> None:
