@@ -62,3 +62,12 @@ def test_what_everything_rests_on_is_never_dropped_when_nothing_fits() -> None:
     found = fit(replace(PROTOCOL, steps=(BOUNDARY,)), tokens_left=1, ns_left=1.0, predict=per_token)
     assert found.kept == (BOUNDARY,)
     assert {"accounting", "boundary"}.isdisjoint(DROP_ORDER)
+
+
+def test_quality_is_cut_short_when_it_is_all_there_is() -> None:
+    """It asks in rounds: what the budget holds is a curve of fewer answers."""
+    quality = Step(probe="quality", parameters={"families": ["literal"], "lengths": [512], "answers": 8})
+    alone = fit(replace(PROTOCOL, steps=(quality,)), tokens_left=1_000, ns_left=None, predict=per_token)
+    assert (alone.kept, alone.dropped) == ((quality,), {})
+    beside = fit(replace(PROTOCOL, steps=(quality, SPEED)), tokens_left=4_000, ns_left=None, predict=per_token)
+    assert beside.kept == (SPEED,)

@@ -158,7 +158,7 @@ def test_the_family_says_what_a_guess_is_worth_when_asked(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.needs == "code"])
 def test_code_leaves_room_for_filler_when_the_prompt_is_the_shortest(name: str) -> None:
-    """2.8 characters a token in the densest code: 2,500 of them take 893 of 1,024 tokens."""
+    """2.8 characters a token in the densest code: 2,500 of them take 893 of 1,000 tokens."""
     assert max(len(evidence_text(item)) + len(item.question) for item in items_of(name)) < 2_500
 
 

@@ -85,7 +85,8 @@ class Fit:
 
 def fit(protocol: Protocol, *, tokens_left: int | None, ns_left: float | None, predict: Predict) -> Fit:
     """Leaves out whole steps, in `DROP_ORDER`, until the rest fits. None = no limit. What is left may still be more
-    than the budget holds: then the run cuts the last steps short."""
+    than the budget holds: then the run cuts the last steps short. Quality alone is cut short rather than left out: it
+    asks in rounds."""
     costs = {step.probe: step_cost(step, protocol.output_tokens) for step in protocol.steps}
     dropped: dict[str, str] = {}
     for probe in DROP_ORDER:
@@ -93,7 +94,7 @@ def fit(protocol: Protocol, *, tokens_left: int | None, ns_left: float | None, p
         ns = sum(duration_ns(cost, predict) for cost in costs.values())
         over_tokens = tokens_left is not None and tokens > tokens_left
         over_ns = ns_left is not None and ns > ns_left
-        if not over_tokens and not over_ns:
+        if (not over_tokens and not over_ns) or [*costs] == ["quality"]:
             break
         if probe not in costs:
             continue

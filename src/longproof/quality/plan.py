@@ -8,7 +8,7 @@ from typing import Literal
 from longproof.quality.corpora.corpus import Kind
 from longproof.stats.design import Design, Rule
 
-SHORTEST_CODE_TOKENS = 1_024
+SHORTEST_CODE_TOKENS = 1_000
 """Three to six definitions of up to 400 characters each, one token for two or three of them: below this a piece of code
 and its question may not fit, or leave no room for filler."""
 
@@ -48,7 +48,7 @@ class QualityPlan:
     seed: int = 0
 
     def lengths_of(self, kind: Kind) -> tuple[int, ...]:
-        """Where a family of that kind is asked: code needs room, and is asked from 1,024 tokens on unless all lengths
+        """Where a family of that kind is asked: code needs room, and is asked from 1,000 tokens on unless all lengths
         are shorter."""
         roomy = tuple(length for length in self.lengths if length >= SHORTEST_CODE_TOKENS)
         return roomy if kind == "code" and roomy else self.lengths
