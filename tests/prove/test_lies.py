@@ -102,7 +102,8 @@ async def test_a_lie_gives_its_own_finding(lie: Lie, expected: str, tmp_path: Pa
     if isinstance(lie, HideCached):
         behaviour = behaviour.but(prefill_tokens_per_s=5_000.0)
     asked = expected.partition(".")[0]
-    options = replace(OPTIONS, only=(asked if asked in IDLE_PROBES else "speed",))
+    elsewhere = "boundary" if isinstance(lie, Refuse) else "speed"  # no other probe asks as much as it refuses
+    options = replace(OPTIONS, only=(asked if asked in IDLE_PROBES else elsewhere,))
     if isinstance(lie, Hang):
         options = replace(options, timeout_s=1.5, resolution_tokens=256)
     async with lying_engine(behaviour) as url:
