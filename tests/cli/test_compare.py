@@ -171,9 +171,13 @@ def test_quality_is_compared_when_both_were_asked_the_same(tmp_path: Path, capsy
     assert [finding["id"] for finding in told["findings"]] == ["compare.accuracy_differs"]
     assert "literal at 600 tokens: 0 of 12 against 12" in told["findings"][0]["text"]
     assert "B is right less often in 1 of 3 cells" in told["headline"]
-    run(("compare", a, b))
+    page = tmp_path / "page.html"
+    run(("compare", a, b, "--report", str(page)))
     card = capsys.readouterr().out
     assert "literal: A holds to 600; B holds to 300, lost by 600." in card
+    text = page.read_text()
+    assert '<section id="right"' in text
+    assert '<td class="num">12/12</td><td class="num">0/12</td><td class="num">12</td>' in text
     code = run(("compare", a, b, "--require", "accuracy_difference@600 >= -0.05"))
     assert code == EXIT_GATE_FAILED
 

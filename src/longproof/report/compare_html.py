@@ -20,16 +20,16 @@ from longproof.domain.units import format_tokens
 from longproof.domain.verdict import Fail, Pass
 from longproof.evidence.disk import not_writable, write_whole
 from longproof.report import subject
+from longproof.report.compare_right import RightPart, p_value, right_part
 from longproof.report.compare_text import METRIC_WORDS, answers, how_asked, how_decided, not_told, role_of, speculations
 from longproof.report.figures import Figure, Legend
 from longproof.report.html import render_page
-from longproof.report.numbers import DASH, number
+from longproof.report.numbers import number
 from longproof.report.plot_frame import Words
 from longproof.report.plots import Point, Series, time_by_length, value_by_length
 from longproof.report.row_plots import Reading, Whiskers, whiskers
 from longproof.report.theme import Role
 
-_LEAST_P = 0.001
 _UNITS = {"ttft_ratio": "s", "tpot_ratio": "s", "output_rate_ratio": "tok/s"}
 _ROLES = {Said.HIGHER: Role.WARM, Said.LOWER: Role.WARM, Said.SAME: Role.TAIL, Said.UNDECIDED: Role.MUTED}
 
@@ -81,6 +81,7 @@ class Page:
     facts: tuple[FactDifference, ...]
     about: tuple[str, ...]
     parts: tuple[Part, ...]
+    right: RightPart | None
     tests: int
     answers: tuple[tuple[str, str], ...]
     decided: str
@@ -123,6 +124,7 @@ def build(comparison: Comparison, a: EvidenceView, b: EvidenceView, verdicts: Ga
         ),
         about=(*speculations(comparison), *([not_told(comparison)] if comparison.facts.unknown else [])),
         parts=tuple(_parts(comparison, pairs_of(a, b))),
+        right=None if comparison.quality is None else right_part(comparison.quality, comparison.confidence),
         tests=sum(row.adjusted_p is not None for row in comparison.rows),
         answers=tuple(answers(comparison)),
         decided=how_decided(comparison),
@@ -243,7 +245,7 @@ def _line(row: Row, both: tuple[list[float], list[float]]) -> Line:
         b=b,
         ratio=f"{row.ratio:.3g}",
         spread="" if spread is None else f"[{spread.low:.3g}, {spread.high:.3g}]",
-        p=DASH if p is None else "< 0.001" if p < _LEAST_P else f"{p:.2g}",
+        p=p_value(p),
         n=row.n,
         said=row.said.value,
     )

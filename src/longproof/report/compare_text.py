@@ -13,12 +13,13 @@ from rich.text import Text
 
 from longproof.claim.compare import Comparison, Row, Said
 from longproof.claim.compare_facts import FactDifference
-from longproof.claim.compare_quality import LEAST_DIFFERENCE, QualityCompared, Right, right_of
+from longproof.claim.compare_quality import Right
 from longproof.claim.gate import GateReport
 from longproof.domain.units import format_tokens
 from longproof.evidence.codec import encode
 from longproof.report import subject
 from longproof.report.blocks import clean, heading, item, pairs, table
+from longproof.report.compare_right import RightPart, p_value, right_part
 from longproof.report.json_report import gate_json
 from longproof.report.text import render_gate, show
 from longproof.report.untrusted import one_line
@@ -32,7 +33,6 @@ _STYLES = {Said.HIGHER: "yellow", Said.LOWER: "yellow", Said.SAME: "green", Said
 _RIGHT_STYLES = {Right.MORE: "yellow", Right.LESS: "yellow", Right.SAME: "green", Right.UNDECIDED: "dim"}
 _FOLLOWS = {"engine_build": "a hash of the whole configuration: something differs"}
 _WIDTH = 19
-_LEAST_P = 0.001
 _LEAST_SPAN = math.log(1.25)
 _MOST_SPAN = math.log(8)
 _MOST_UNKNOWN = 6
@@ -75,7 +75,7 @@ def _card(comparison: Comparison) -> Iterator[RenderableType]:
     if rows:
         yield item("", how_decided(comparison), style="dim")
     if comparison.quality is not None:
-        yield from _quality(comparison.quality, comparison.confidence)
+        yield from _quality(right_part(comparison.quality, comparison.confidence))
     outcomes = comparison.outcomes
     if outcomes.both + outcomes.only_a + outcomes.only_b + outcomes.neither:
         yield heading("Answers and outcomes")
@@ -87,46 +87,24 @@ def _card(comparison: Comparison) -> Iterator[RenderableType]:
         yield item(finding.severity.value.upper(), f"{one_line(finding.text)} ({finding.id})", style="yellow")
 
 
-def _quality(quality: QualityCompared, confidence: float) -> Iterator[RenderableType]:
+def _quality(part: RightPart) -> Iterator[RenderableType]:
     """Right answers to the same items, family by family, and how far either side holds."""
     yield heading("Right answers to the same questions, B against A")
-    for family, (of_a, of_b) in quality.verdicts.items():
-        yield item("", f"{family}: A {of_a}; B {of_b}.")
-    if not quality.rows:
-        yield item("○", "No question was the same on both sides: prove both with the same seed, answers and corpora.")
-        return
-    grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    grid.add_column("  family", no_wrap=True)
-    for head in ("tokens", "A", "B", "only A", "only B", "B - A", "p"):
-        grid.add_column(head, justify="right", no_wrap=True)
-    grid.add_column("")
-    for row in quality.rows:
-        of_a, of_b = right_of(row.pairs)
-        grid.add_row(
-            f"  {row.family}",
-            format_tokens(row.length) if row.length else "evidence",
-            f"{of_a}/{row.pairs.n}",
-            f"{of_b}/{row.pairs.n}",
-            str(row.pairs.only_first),
-            str(row.pairs.only_second),
-            f"{row.interval.low:+.2f} to {row.interval.high:+.2f}",
-            _p(row.adjusted_p),
-            Text(row.said.value, style=_RIGHT_STYLES[row.said]),
-        )
-    yield grid
-    yield item(
-        "",
-        f"Shares right, B minus A, with {100 * confidence:g} % intervals (Tango). A difference is named when McNemar's"
-        f" p-value, adjusted for all {len(quality.rows)} cells (Holm), is at most {1 - confidence:.2g}; 'same' when the"
-        f" interval lies within {100 * LEAST_DIFFERENCE:g} points. Without p: a side stopped on its own answers.",
-        style="dim",
-    )
-    if quality.unpaired:
-        yield item("○", f"{quality.unpaired} questions of A were not asked of B, or not the same ones.")
-
-
-def _p(value: float | None) -> str:
-    return "–" if value is None else "< 0.001" if value < _LEAST_P else f"{value:.2g}"
+    for verdict in part.verdicts:
+        yield item("", verdict)
+    if part.rows:
+        grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+        grid.add_column("  family", no_wrap=True)
+        for head in ("tokens", "A", "B", "only A", "only B", "B - A", "p"):
+            grid.add_column(head, justify="right", no_wrap=True)
+        grid.add_column("")
+        for row in part.rows:
+            said = Text(row.said, style=_RIGHT_STYLES[Right(row.said)])
+            counts = (row.a, row.b, str(row.only_a), str(row.only_b))
+            grid.add_row(f"  {row.family}", row.tokens, *counts, row.difference, row.p, said)
+        yield grid
+    for place, note in enumerate(part.notes):
+        yield item("" if part.rows and place == 0 else "○", note, style="dim" if part.rows and place == 0 else "")
 
 
 def how_decided(comparison: Comparison) -> str:
@@ -209,7 +187,7 @@ def _ratios(rows: Sequence[Row], span: float) -> RenderableType:
     grid.add_column("")
     for row in rows:
         spread = "–" if row.interval is None else f"{row.interval.low:.3g} to {row.interval.high:.3g}"
-        p = _p(row.adjusted_p)
+        p = p_value(row.adjusted_p)
         said = Text(row.said.value, style=_STYLES[row.said])
         tokens = format_tokens(row.length)
         grid.add_row(tokens, f"{row.ratio:.3g}", spread, p, str(row.n), _bar(row, span), said)
