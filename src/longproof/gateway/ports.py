@@ -2,7 +2,7 @@
 
     Counting   how long a prompt is          (`gateway.counting`)
     Meter      what is written down of it     (`gateway.meter`)
-    Observer   who watches it all             (`gateway.metrics`, `gateway.dashboard`, `gateway.decisions`, `gateway.tracing`)
+    Observer   who watches it all             (`gateway.metrics`, `dashboard`, `decisions`, `tracing`)
 
 All of it is called on the event loop and must return within microseconds, but for `Counting.count`.
 """
@@ -39,7 +39,11 @@ class Counting(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """A request that is about to be sent to a replica: what the meter must know even if the process dies now."""
+    """A request that is about to be sent to a replica: what the meter must know even if the process dies now.
+
+    `pool` and `predicted_cached_tokens` are the dispatch's: the pool prices its SKU, the predicted hit stands where the
+    engine does not report one.
+    """
 
     id: str
     key: str
@@ -49,6 +53,8 @@ class Admitted:
     input_tokens: int
     output_tokens: int
     at_ns: int
+    pool: str = ""
+    predicted_cached_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +73,20 @@ class Spent:
     first_token_ns: int | None = None
 
 
+class MeterUnavailable(Exception):  # noqa: N818 - named for the state it reports
+    """Nothing can be written down now, so nothing may be served; the reason is for the operator."""
+
+
 class Meter(Protocol):
     """Writes usage down, off the event loop."""
 
     def admitted(self, request: Admitted) -> None:
-        """Before the request is sent."""
+        """Before the request is sent. Raises MeterUnavailable: it must not be sent then (503). A second call for one id
+        follows a replica's refusal."""
+        ...
+
+    def passed(self, request_id: str, output_tokens: int) -> None:
+        """So many output tokens were passed on in all: what is on the books should the process die now."""
         ...
 
     def spent(self, request: Spent) -> None:

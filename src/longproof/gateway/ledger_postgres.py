@@ -1,0 +1,110 @@
+"""The usage ledger in a PostgreSQL database, which several gateways may share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import orjson
+
+from longproof.errors import UsageError
+from longproof.gateway.ledger_rows import TABLES, Intent, Row, Table
+from longproof.gateway.ledger_sql import (
+    FOR_EVER_NS,
+    Settled,
+    by_table,
+    intent_of,
+    settled_of,
+    settled_query,
+    unsettled_query,
+)
+
+_START_LOCK = 7_305_812
+"""Two gateways may start at once, and IF NOT EXISTS alone races."""
+
+
+class PostgresLedger:
+    """A database that several gateways share. A batch is one statement; the connection is made anew after an error."""
+
+    def __init__(self, url: str) -> None:
+        self._parts = urlsplit(url)
+        host = self._parts.hostname or "localhost"
+        self.place = f"postgresql://{host}:{self._parts.port or 5432}{self._parts.path}"
+        self._db: Any = self._connect()
+
+    def write(self, rows: Iterable[Row]) -> None:
+        inserts = [(_insert(table), orjson.dumps(batch).decode()) for table, batch in by_table(rows)]
+        self._within([("BEGIN", None), *inserts, ("COMMIT", None)])
+
+    def unsettled(self, gateway: str) -> list[Intent]:
+        return [intent_of(row) for row in self._within([(unsettled_query(":value"), gateway)])]
+
+    def settled(self, since_unix_ns: int = 0, until_unix_ns: int = FOR_EVER_NS) -> Iterator[Settled]:
+        query = settled_query(str(int(since_unix_ns)), str(int(until_unix_ns)))
+        yield from map(settled_of, self._within([(query, None)]))
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _within(self, statements: Iterable[tuple[str, str | None]]) -> list[Any]:
+        db: Any = self._connect() if self._db is None else self._db
+        self._db = None  # whatever state an error leaves it in, the next call starts afresh
+        answer: Any = None
+        try:
+            for sql, value in statements:
+                answer = db.run(sql) if value is None else db.run(sql, value=value)
+        except BaseException:
+            with suppress(Exception):  # closing a broken connection may fail in any way
+                db.close()
+            raise
+        self._db = db
+        return answer or []
+
+    def _connect(self) -> Any:
+        try:
+            import pg8000.native  # noqa: PLC0415 - an optional driver  # pyright: ignore[reportMissingTypeStubs]
+        except ImportError as problem:
+            raise UsageError(
+                "a PostgreSQL ledger needs its driver", advice="pip install 'longproof[postgres]'"
+            ) from problem
+        parts = self._parts
+        db: Any = pg8000.native.Connection(
+            unquote(parts.username or "postgres"),
+            password=None if parts.password is None else unquote(parts.password),
+            host=parts.hostname or "localhost",
+            port=parts.port or 5432,
+            database=parts.path.lstrip("/") or None,
+            timeout=30,
+        )
+        for statement in _postgres_schema():
+            db.run(statement)
+        return db
+
+
+def _postgres_schema() -> Iterator[str]:
+    yield f"SELECT pg_advisory_lock({_START_LOCK})"
+    yield (
+        "CREATE OR REPLACE FUNCTION longproof_append_only() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'the ledger is append-only'; END $$"
+    )
+    for table in TABLES:
+        yield table.ddl()
+        yield (
+            f"CREATE OR REPLACE TRIGGER {table.name}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table.name}"
+            " FOR EACH STATEMENT EXECUTE FUNCTION longproof_append_only()"
+        )
+    yield "CREATE INDEX IF NOT EXISTS settlements_at ON settlements (at_unix_ns)"
+    yield f"SELECT pg_advisory_unlock({_START_LOCK})"
+
+
+def _insert(table: Table) -> str:
+    """A whole batch in one statement and one parameter: a round trip, not one per row."""
+    names, types = ", ".join(table.names), ", ".join(f"{n} {kind.partition(' ')[0]}" for n, kind in table.columns)
+    return (
+        f"INSERT INTO {table.name} ({names}) SELECT {names}"  # noqa: S608 - our names
+        f" FROM jsonb_to_recordset(CAST(:value AS jsonb)) AS r({types}) ON CONFLICT DO NOTHING"
+    )
