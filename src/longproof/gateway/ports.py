@@ -9,10 +9,28 @@ All of it is called on the event loop and must return within microseconds, but f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from longproof.gateway.ask import Ask
+from longproof.policy.actions import Action, Decision
+from longproof.policy.arrivals import Arrival, Ended
+
+
+class Controls(Protocol):
+    """The controller, as far as the shell moves requests through it. It decides and knows no time of its own."""
+
+    def on_arrival(self, arrival: Arrival, now_ns: int) -> Decision: ...
+    def on_counted(
+        self, request_id: str, input_tokens: int, blocks: tuple[int, ...], now_ns: int
+    ) -> Sequence[Action]: ...
+    def on_first_token(self, request_id: str, now_ns: int) -> Sequence[Action]: ...
+    def on_output(self, request_id: str, output_tokens: int, now_ns: int) -> Sequence[Action]: ...
+    def on_refused_by_engine(self, request_id: str, retry_after_ns: int | None, now_ns: int) -> Sequence[Action]: ...
+    def on_finish(self, request_id: str, end: Ended, now_ns: int) -> Sequence[Action]: ...
+    def on_tick(self, now_ns: int) -> Sequence[Action]: ...
+    def cancel(self, request_id: str, now_ns: int) -> Sequence[Action]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
