@@ -125,9 +125,9 @@ def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
-    filters, names = cast("dict[str, Any]", environment.filters), cast("dict[str, Any]", environment.globals)
-    filters["tojson"] = _tojson
-    names.update(raise_exception=_refuse, strftime_now=_strftime_now)
+    untyped = cast("Any", environment)  # jinja2 types its filters and globals loosely
+    untyped.filters["tojson"] = _tojson
+    untyped.globals.update(raise_exception=_refuse, strftime_now=_strftime_now)
     return environment
 
 

@@ -28,7 +28,7 @@ _ADVICE = "give the model's directory (tokenizer.json, tokenizer_config.json) or
 class ModelTokenizer:
     """`before`, `after`: ids that go around a plain text. `chat_bos`: the BOS that goes in front of a rendered chat
     which does not begin with it already, as (text, id). `template` None: chats cannot be counted. `name` says which
-    files these were. `may_expand`: its normalizer can make a text longer in bytes than it was."""
+    files these were. `expansion`: how many times longer in bytes its normalizer can make a text that is not ASCII."""
 
     tokenizer: Tokenizer
     template: ChatTemplate | None
@@ -36,7 +36,7 @@ class ModelTokenizer:
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
     chat_bos: tuple[str, int] | None = None
-    may_expand: bool = False
+    expansion: int = 1
 
 
 def load_model_tokenizer(path: Path) -> ModelTokenizer:
@@ -68,7 +68,7 @@ def _load_directory(directory: Path, file: Path) -> ModelTokenizer:
         name=f"{file.name} of {directory.name or '.'}",
         before=before,
         after=after,
-        may_expand=tokenizer.normalizer is not None,
+        expansion=_expansion(tokenizer),
     )
 
 
@@ -80,6 +80,15 @@ def _around(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
         if whole[start : start + len(plain)] == plain:
             return tuple(whole[:start]), tuple(whole[start + len(plain) :])
     return (), ()
+
+
+def _expansion(tokenizer: Tokenizer) -> int:
+    """Unicode's own worst cases for UTF-8 (Standard Annex 15): 3 for NFC and NFD, 11 for NFKC and NFKD, which
+    SentencePiece's compiled rules follow."""
+    if tokenizer.normalizer is None:
+        return 1
+    rules = repr(tokenizer.normalizer)
+    return 11 if "NFK" in rules or "Precompiled" in rules else 3
 
 
 def _template(directory: Path, settings: dict[str, Any]) -> str | None:
