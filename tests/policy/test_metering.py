@@ -131,6 +131,8 @@ def test_a_price_is_refused_when_it_is_too_fine_or_negative() -> None:
         micro_usd("0.0000001")
     with pytest.raises(ValueError, match="negative"):
         Prices(output=-1)
+    with pytest.raises(ValueError, match="above 1,000 USD"):
+        Prices(output=micro_usd(1_001))
 
 
 def test_usage_is_refused_when_more_is_cached_than_was_asked() -> None:

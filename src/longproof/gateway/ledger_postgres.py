@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -49,6 +51,7 @@ class PostgresLedger:
         if self._db is not None:
             self._db.close()
             self._db = None
+            _let_go(self._socket)
 
     def _within(self, statements: Iterable[tuple[str, str | None]]) -> list[Any]:
         db: Any = self._connect() if self._db is None else self._db
@@ -60,6 +63,7 @@ class PostgresLedger:
         except BaseException:
             with suppress(Exception):  # closing a broken connection may fail in any way
                 db.close()
+            _let_go(self._socket)
             raise
         self._db = db
         return answer or []
@@ -72,17 +76,23 @@ class PostgresLedger:
                 "a PostgreSQL ledger needs its driver", advice="pip install 'longproof[postgres]'"
             ) from problem
         parts = self._parts
+        self._socket = socket.create_connection((parts.hostname or "localhost", parts.port or 5432), timeout=30)
         db: Any = pg8000.native.Connection(
             unquote(parts.username or "postgres"),
             password=None if parts.password is None else unquote(parts.password),
-            host=parts.hostname or "localhost",
-            port=parts.port or 5432,
             database=parts.path.lstrip("/") or None,
-            timeout=30,
+            sock=self._socket,
         )
         for statement in _postgres_schema():
             db.run(statement)
         return db
+
+
+def _let_go(connection: socket.socket) -> None:
+    """Closes a socket at once: pg8000 leaves that to the garbage collector after an error."""
+    fd = connection.detach()
+    if fd >= 0:
+        os.close(fd)
 
 
 def _postgres_schema() -> Iterator[str]:

@@ -41,6 +41,10 @@ from longproof.policy.metering import (
 )
 
 FOLD_EVERY_S = 0.25
+_MOST_TOKENS = 10**11
+_MOST_TOKEN_MS = 10**15
+"""Far beyond any request; with prices bounded too, no amount leaves 64 bits."""
+_LONGEST_TEXT = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,14 +172,14 @@ class UsageMeter:
         return Intent(
             entry=f"{self._settings.gateway}-{self._boot}-{self._count}",
             gateway=self._settings.gateway,
-            request_id=request.id,
-            tenant=request.tenant,
-            key=request.key,
-            model=request.model,
+            request_id=_kept(request.id),
+            tenant=_kept(request.tenant),
+            key=_kept(request.key),
+            model=_kept(request.model),
             replica=request.replica,
             pool=request.pool,
-            input_tokens=request.input_tokens,
-            allowance_tokens=request.output_tokens,
+            input_tokens=min(request.input_tokens, _MOST_TOKENS),
+            allowance_tokens=min(request.output_tokens, _MOST_TOKENS),
             at_unix_ns=self._unix_ns(),
             slot=slot,
         )
@@ -241,17 +245,24 @@ class UsageMeter:
         return int(self._clock.wall().timestamp() * 1e6) * 1_000
 
 
+def _kept(text: str) -> str:
+    """A client's text as any database takes it: bounded, no lone surrogates, no NUL. One row that is refused would keep
+    all behind it out of the ledger."""
+    return text[:_LONGEST_TEXT].encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+
+
 def _usage(end: Spent, running: _Running) -> RequestUsage:
     stay = Stay(sent_ns=running.sent_ns, ended_ns=end.at_ns, first_token_ns=end.first_token_ns)
     cached, cached_from = end.cached_tokens, CacheSource.ENGINE
     if cached is None:
         cached, cached_from = running.predicted_cached_tokens, CacheSource.PREDICTED
+    input_tokens, output_tokens = min(end.input_tokens, _MOST_TOKENS), min(end.output_tokens, _MOST_TOKENS)
     return RequestUsage(
-        input_tokens=end.input_tokens,
-        output_tokens=end.output_tokens,
-        cached_tokens=None if cached is None else min(cached, end.input_tokens),
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cached_tokens=None if cached is None else min(cached, input_tokens),
         cached_from=CacheSource.UNKNOWN if cached is None else cached_from,
-        kv_token_ms=residency_token_ms(end.input_tokens, end.output_tokens, stay),
+        kv_token_ms=min(residency_token_ms(input_tokens, output_tokens, stay), _MOST_TOKEN_MS),
         counted_by=UsageSource.ENGINE if end.reported else UsageSource.GATEWAY,
     )
 

@@ -24,6 +24,8 @@ from enum import StrEnum
 from fractions import Fraction
 
 NS_PER_MS = 1_000_000
+DEAREST = 10**9
+"""Micro-USD per million: no price is above it, so that amounts stay within 64 bits."""
 
 
 class Kind(StrEnum):
@@ -84,8 +86,8 @@ class Prices:
     residency: int | None = None
 
     def __post_init__(self) -> None:
-        if any(price is not None and price < 0 for price in map(self.of, Kind)):
-            raise ValueError(f"a price is negative: {self}")
+        if any(price is not None and not 0 <= price <= DEAREST for price in map(self.of, Kind)):
+            raise ValueError(f"a price is negative, or above 1,000 USD per million: {self}")
 
     def of(self, kind: Kind) -> int | None:
         """The price of one kind of line."""
