@@ -123,7 +123,8 @@ class LongText:
         return end <= latest and index > 0 and start >= _chars(encoding, index - 1)[1]
 
     def _encoding(self, text: str) -> Encoding:
-        return self._tokenizer.encode(text, add_special_tokens=False)
+        # `encode` holds the interpreter while it works (tokenizers 0.23), `encode_batch` does not
+        return self._tokenizer.encode_batch([text], add_special_tokens=False)[0]
 
 
 def _chars(encoding: Encoding, index: int) -> tuple[int, int]:

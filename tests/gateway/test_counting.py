@@ -1,0 +1,284 @@
+"""Counting against a live engine: the lying engine, with its own tokenizer in files beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from longproof.domain.deployment import EngineKind
+from longproof.domain.request import Route
+from longproof.engines.link import Link
+from longproof.gateway.ask import Ask
+from longproof.gateway.count_check import check_counting
+from longproof.gateway.count_shape import CountedHere, Shape, Trust
+from longproof.gateway.counting import FleetCounting, ModelCounting, text_blocks
+from longproof.gateway.engine_count import EngineCount
+from longproof.gateway.local_count import LocalCount
+from longproof.gateway.model_tokenizer import load_model_tokenizer
+from longproof.gateway.ports import Counted
+from longproof.gateway.text_memory import TextMemory
+from longproof.policy.hashing import block_names
+from longproof.testing.behaviour import Behaviour
+from longproof.testing.dialects import LLAMACPP, OPENAI, VLLM
+from longproof.testing.fake_tokenizer import render_chat, tokenizer
+from longproof.testing.lies import WrongCount
+from longproof.testing.lying_engine import lying_engine
+from longproof.testing.tokenizer_files import write_tokenizer_files
+
+MODEL = "fake-135m"
+KINDS = {EngineKind.VLLM: VLLM, EngineKind.LLAMACPP: LLAMACPP, EngineKind.OPENAI: OPENAI}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tokenizer_files(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as found:
+        yield found
+
+
+def ask(fields: dict[str, Any], *, salt: str = "") -> Ask:
+    route = Route.CHAT if "messages" in fields else Route.COMPLETIONS
+    body = orjson.dumps({"model": MODEL, **fields})
+    return Ask(id="1", route=route, model=MODEL, body=body, fields=orjson.loads(body), salt=salt)
+
+
+def chat(*texts: str, **more: Any) -> Ask:
+    roles = ("user", "assistant")
+    return ask({"messages": [{"role": roles[i % 2], "content": t} for i, t in enumerate(texts)], **more})
+
+
+def local(files: Path) -> LocalCount:
+    return LocalCount(load_model_tokenizer(files), TextMemory())
+
+
+class Bench:
+    """A counting with a lying engine behind it."""
+
+    def __init__(self, files: Path, behaviour: Behaviour, kind: EngineKind = EngineKind.VLLM) -> None:
+        self._engine = lying_engine(behaviour.but(dialect=KINDS[kind], model=MODEL))
+        self._kind, self._files = kind, files
+        self.alarms: list[str] = []
+
+    async def __aenter__(self) -> Bench:
+        self.link = Link(await self._engine.__aenter__())
+        self.counting = ModelCounting(
+            model=MODEL,
+            block_tokens=16,
+            local=local(self._files),
+            engine=EngineCount(self.link, self._kind, MODEL),
+            alarm=self.alarms.append,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.link.aclose()
+        await self._engine.__aexit__()
+
+
+@pytest.fixture
+async def bench(files: Path) -> AsyncIterator[Bench]:
+    async with Bench(files, Behaviour()) as found:
+        yield found
+
+
+async def test_shapes_are_trusted_one_by_one_when_they_agree(bench: Bench, pool: ThreadPoolExecutor) -> None:
+    check = await check_counting(bench.counting, pool)
+    # letters outside ASCII are bytes to this engine and unknown to the files: text and chat cannot agree. Parts are put
+    # together without a line feed by this engine, with one by vLLM. Only the sample with tools comes out the same
+    assert check.trusted == (Shape.TOOLS,)
+    assert check.reasons[Shape.TEXT] == "we counted 38 tokens, the engine 50"
+    assert check.reasons[Shape.PARTS] == "we counted 82 tokens, the engine 81"
+
+
+async def test_counts_and_names_are_the_engines_own_when_shapes_are_trusted(
+    bench: Bench, pool: ThreadPoolExecutor
+) -> None:
+    for trust in bench.counting.trust.values():
+        trust.compare(1, 1)
+    found = await bench.counting.count(chat("How deep is the lake?" * 40, "Very.", "And cold?"), pool)
+    text = render_chat([("user", "How deep is the lake?" * 40), ("assistant", "Very."), ("user", "And cold?")])
+    ids = tokenizer().encode(text)
+    assert (found.input_tokens, found.exact) == (len(ids), True)
+    assert found.blocks == block_names(ids, block_tokens=16)
+    assert (bench.counting.here, bench.counting.by_engine) == (1, 0)
+
+
+@pytest.mark.parametrize("kind", [EngineKind.VLLM, EngineKind.LLAMACPP])
+async def test_the_engine_counts_when_our_tokenizer_is_not_trusted(
+    kind: EngineKind, files: Path, pool: ThreadPoolExecutor
+) -> None:
+    async with Bench(files, Behaviour(), kind) as bench:
+        found = await bench.counting.count(chat("Größe 東京"), pool)
+        ids = tokenizer().encode(render_chat([("user", "Größe 東京")]))
+        assert (found.input_tokens, found.exact) == (len(ids), True)
+        assert found.blocks == block_names(ids, block_tokens=16)
+        text = await bench.counting.count(ask({"prompt": "a lake"}), pool)
+        assert text.input_tokens == len(tokenizer().encode("a lake"))
+        assert (bench.counting.here, bench.counting.by_engine) == (0, 2)
+
+
+async def test_trust_ends_and_is_told_when_ids_are_others_though_as_many(
+    tmp_path: Path, pool: ThreadPoolExecutor
+) -> None:
+    shifted = write_tokenizer_files(tmp_path, off_by=1)
+    async with Bench(shifted, Behaviour()) as bench:
+        check = await check_counting(bench.counting, pool)
+        assert check.trusted == ()
+        assert "but others" in check.reasons[Shape.TOOLS]
+
+
+async def test_alarm_and_fall_back_when_the_engines_usage_disagrees(bench: Bench, pool: ThreadPoolExecutor) -> None:
+    for trust in bench.counting.trust.values():
+        trust.compare(1, 1)
+    found = await bench.counting.count(chat("How deep?"), pool)
+    assert isinstance(found, CountedHere)
+    bench.counting.told(found, found.input_tokens)
+    assert bench.alarms == []
+    bench.counting.told(found, found.input_tokens + 3)
+    assert len(bench.alarms) == 1
+    assert "'chat'" in bench.alarms[0]
+    await bench.counting.count(chat("How deep?"), pool)
+    assert bench.counting.by_engine == 1
+    # another shape goes on here
+    parts = ask({"messages": [{"role": "user", "content": [{"type": "text", "text": "How deep?"}]}]})
+    await bench.counting.count(parts, pool)
+    assert bench.counting.here == 2
+
+
+async def test_usage_decides_at_start_when_the_engine_has_no_route_that_counts(
+    files: Path, pool: ThreadPoolExecutor
+) -> None:
+    async with Bench(files, Behaviour(), EngineKind.OPENAI) as bench:
+        check = await check_counting(bench.counting, pool, link=bench.link)
+        assert check.trusted == (Shape.TOOLS,)
+
+
+async def test_the_bound_is_given_when_nobody_counts(pool: ThreadPoolExecutor) -> None:
+    counting = ModelCounting(model=MODEL, block_tokens=16)
+    asked = chat("a" * 1000)
+    found = await counting.count(asked, pool)
+    assert not found.exact
+    assert found.input_tokens >= 1000
+    # 1 + 4 + 1 bytes of role marks and 1,000 of text are 15 whole blocks of 64 bytes
+    assert len(found.blocks) == 15
+
+
+async def test_a_dead_engine_leaves_the_bound_when_it_was_to_count(files: Path, pool: ThreadPoolExecutor) -> None:
+    async with Bench(files, Behaviour()) as bench:
+        await bench._engine.__aexit__()
+        found = await bench.counting.count(chat("How deep?"), pool)
+        assert not found.exact
+        assert bench.counting.by_bound == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"prompt": "How deep is the lake? " * 30},
+        {"prompt": ["one", "two and three"]},
+        {"messages": [{"role": "user", "content": "Größe 東京 \n\t" * 20}]},
+        {"messages": [{"role": "user", "content": "x"}] * 30},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a\u0001b"}]}]},
+    ],
+)
+def test_the_bound_is_never_below_the_count(fields: dict[str, Any], files: Path) -> None:
+    counting = ModelCounting(model=MODEL, block_tokens=16, local=local(files))
+    asked = ask(fields)
+    assert counting.local is not None
+    assert counting.bound(asked).input_tokens >= sum(map(len, counting.local.ids(asked.route, asked.fields)))
+
+
+def test_ids_are_exact_at_once_when_they_are_sent_as_ids() -> None:
+    counting = ModelCounting(model=MODEL, block_tokens=4)
+    ids = list(range(10))
+    assert counting.bound(ask({"prompt": ids})) == Counted(
+        input_tokens=10, exact=True, blocks=block_names(ids, block_tokens=4)
+    )
+    assert counting.bound(ask({"prompt": ids}, salt="t")).blocks == block_names(ids, block_tokens=4, salt="t")
+    assert not counting.bound(ask({"prompt": [1, -5, "x"]})).exact
+
+
+async def test_blocks_differ_by_salt_when_texts_are_the_same(files: Path, pool: ThreadPoolExecutor) -> None:
+    counting = ModelCounting(model=MODEL, block_tokens=16, local=local(files))
+    for trust in counting.trust.values():
+        trust.compare(1, 1)
+    fields = {"prompt": "How deep is the lake? " * 20}
+    one, two = [await counting.count(ask(fields, salt=salt), pool) for salt in ("a", "b")]
+    assert one.input_tokens == two.input_tokens
+    assert one.blocks
+    assert not set(one.blocks) & set(two.blocks)
+
+
+async def test_the_loop_goes_on_when_a_long_prompt_is_counted(files: Path) -> None:
+    counting = ModelCounting(model=MODEL, block_tokens=16, local=local(files))
+    counting.trust[Shape.TEXT].compare(1, 1)
+    fleet = FleetCounting({MODEL: counting}, workers=1)
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    turning = asyncio.create_task(turn())
+    found = await fleet.count(ask({"prompt": "the lake is deep and cold " * 20_000}))
+    turning.cancel()
+    fleet.close()
+    assert found.exact
+    assert turns > 10  # on the loop itself it would be two or three
+
+
+async def test_an_unknown_model_is_bounded_when_it_is_asked_for() -> None:
+    fleet = FleetCounting({})
+    try:
+        assert not (await fleet.count(chat("hello"))).exact
+    finally:
+        fleet.close()
+
+
+def test_trust_comes_back_only_after_agreements_in_a_row() -> None:
+    trust = Trust(regain_after=3)
+    assert not trust.compare(5, 5)
+    assert trust.trusted
+    assert trust.compare(5, 6)
+    assert "we counted 5 tokens, the engine 6" in trust.reason
+    for ours in (7, 7, 8, 7, 7):
+        trust.compare(ours, 7)
+    assert not trust.trusted
+    trust.compare(7, 7)
+    assert trust.trusted
+
+
+async def test_our_count_is_compared_now_and_then_when_the_engine_counts(
+    bench: Bench, pool: ThreadPoolExecutor
+) -> None:
+    # never compared: the first agreement is enough, and the second count is ours
+    await bench.counting.count(chat("How deep?"), pool)
+    await bench.counting.count(chat("How cold?"), pool)
+    assert (bench.counting.by_engine, bench.counting.here) == (1, 1)
+
+
+async def test_a_lying_count_is_found_when_the_engine_counts_ids_that_are_too_many(
+    files: Path, pool: ThreadPoolExecutor
+) -> None:
+    async with Bench(files, Behaviour(lies=(WrongCount(offset=2),)), EngineKind.LLAMACPP) as bench:
+        check = await check_counting(bench.counting, pool)
+        assert check.trusted == ()
+
+
+def test_text_blocks_share_a_beginning_when_texts_do() -> None:
+    first = text_blocks(Route.COMPLETIONS, {"prompt": "a" * 640 + "b" * 640}, 16, "")
+    other = text_blocks(Route.COMPLETIONS, {"prompt": "a" * 640 + "c" * 640}, 16, "")
+    assert first[:10] == other[:10]
+    assert first[10] != other[10]
