@@ -288,6 +288,7 @@ class Exchange:
                 cached_tokens=usage.cached_tokens,
             )
             self._around.desk.leave(ask.id, end)
+            self._around.counting.told(ask.model, self._bound, usage.prompt_tokens)
         else:
             self._around.desk.cancel(ask.id)
         if self._metered:

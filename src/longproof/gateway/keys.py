@@ -30,9 +30,9 @@ def key_digest(key: str) -> str:
 class KeyRule:
     """One key. None = no bound of its own (the tenant's and the fleet's still hold).
 
-    `models`: the names it may use, None = all. `separate_prefixes`: its tenant's cached prefixes are its own: requests
-    get a salt that no other tenant has, so that timing tells nobody what others have asked. `admin`: it may set pinned
-    prefixes and see the dashboard.
+    `models`: the names it may use, None = all. `prefix_salt`: its tenant's cached prefixes are its own: requests get a
+    salt made of this secret, so that timing tells nobody what other tenants have asked; "" = shared. `admin`: it may
+    set pinned prefixes and see the dashboard.
     """
 
     name: str
@@ -44,7 +44,7 @@ class KeyRule:
     most_input_tokens: int | None = None
     most_output_tokens: int | None = None
     priority: int = 0
-    separate_prefixes: bool = False
+    prefix_salt: str = ""
     admin: bool = False
 
 

@@ -54,6 +54,10 @@ class Counting(Protocol):
         """Exactly, off the event loop. Falls back to the bound when nobody can count; never raises for a prompt."""
         ...
 
+    def told(self, model: str, counted: Counted, prompt_tokens: int | None) -> None:
+        """The engine's usage for a prompt that was counted, to hold the count against."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
