@@ -111,6 +111,7 @@ class Generations:
             blocks=bound.blocks,
             priority=ask.priority,
             session=ask.session,
+            streamed=ask.stream,
         )
 
     def _headers(self, request: BaseRequest, request_id: str) -> dict[str, str]:
