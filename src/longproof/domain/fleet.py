@@ -15,12 +15,15 @@ class ReplicaState(StrEnum):
     BROKEN = "broken"
     """Failed too often: not asked again before its time is up."""
     DOWN = "down"
+    RESTARTED = "restarted"
+    """News only: it is up again and has lost all it held. A snapshot shows it as up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSnapshot:
     """One pool of KV blocks: capacity = held + free. `held_blocks` = `private_blocks` + `shared_blocks` (prefixes in
-    use, each counted once) + `foreign_blocks` (used by somebody else, as the engine's metrics show).
+    use, each counted once) + `foreign_blocks` (used by somebody else, as the engine's metrics show). `used_blocks`: of
+    what our requests hold, the part that is filled by now; the rest is reserved for what they will produce.
 
     `stop_blocks`: nothing new is let in above it; `resume_blocks`: once stopped, not before it is down to this.
     `evictable_blocks`: cached and not in use, part of the free ones; None = not known. `drift_blocks`: the engine's own
@@ -31,6 +34,7 @@ class StageSnapshot:
     block_tokens: int
     capacity_blocks: int
     held_blocks: int
+    used_blocks: int
     private_blocks: int
     shared_blocks: int
     foreign_blocks: int

@@ -14,8 +14,8 @@ class Arrival:
     corrects. `output_tokens` is the allowance (max_tokens, or what the engine would take by itself), all choices
     together. `blocks` names the whole blocks of the input (`policy.hashing`: chained, so equal names mean equal
     prefixes); empty = not known. A smaller `priority` is served earlier. `deadline_ns` is when the first token is of no
-    more use. `session` is a hint that names a conversation; nothing depends on it. Raises ValueError for a negative
-    count.
+    more use. `session` is a hint that names a conversation; nothing depends on it. `streamed` False: nobody will see
+    its first token, so the end of its prefill is estimated. Raises ValueError for a negative count.
     """
 
     id: str
@@ -28,6 +28,7 @@ class Arrival:
     priority: int = 0
     deadline_ns: int | None = None
     session: str | None = None
+    streamed: bool = True
 
     def __post_init__(self) -> None:
         if self.input_tokens < 0 or self.output_tokens < 0:

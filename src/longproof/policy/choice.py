@@ -22,7 +22,8 @@ class ReplicaView(Protocol):
     """One replica as the router sees it. Read only, and valid only during the call it was handed to.
 
     `pending_prefill_tokens`: uncached input of requests sent there whose first token has not come; charged when a
-    replica is chosen, not when it answers. `prefilling` and `decoding` count requests. `held_blocks` and
+    replica is chosen, not when it answers. `busy_until_ns`: when that backlog should be done, by the cost formula and
+    corrected at every first token. `prefilling` and `decoding` count requests. `held_blocks` and
     `capacity_blocks` are those of the fullest stage. `room_in_ns`: how long until the request at hand fits there, 0 =
     now, None = it does not and nothing tells when. `exclusive`: being emptied for a request that has waited too long;
     nothing else gets room there.
@@ -40,6 +41,8 @@ class ReplicaView(Protocol):
     def decode_ns_per_token(self) -> int: ...
     @property
     def pending_prefill_tokens(self) -> int: ...
+    @property
+    def busy_until_ns(self) -> int: ...
     @property
     def prefilling(self) -> int: ...
     @property

@@ -1,0 +1,177 @@
+"""Every change to where a request is, with all the accounts that change with it.
+
+    what moves                ledger   replica backlog   tenant: running, waiting, held, service   queue
+    queue / unqueue                                      waiting                                    ✓
+    book / leave                ✓            ✓           running, held
+    send                                                 service
+    prefilled                   ✓            ✓
+    drop (the end)              ✓            ✓           all, budget settled                        ✓
+
+Nothing else touches these accounts, so what one line takes another gives back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from longproof.policy.choice import Router
+from longproof.policy.output_measure import OutputMeasure
+from longproof.policy.placing import Group, Placing
+from longproof.policy.replica import Replica
+from longproof.policy.request_state import Phase, Request
+from longproof.policy.tenants import Tenants
+
+_OUTPUT_WEIGHT = 2
+"""An output token counts as so many input tokens of service (as in VTC, arXiv 2401.00588, section 3)."""
+
+
+class Bookings:
+    """Keeps the accounts of all requests in step."""
+
+    def __init__(
+        self,
+        replicas: dict[str, Replica],
+        tenants: Tenants,
+        router: Router,
+        outputs: OutputMeasure,
+        placing: Placing,
+    ) -> None:
+        self._replicas = replicas
+        self._tenants = tenants
+        self._router = router
+        self._outputs = outputs
+        self._placing = placing
+
+    def queue(self, request: Request, group: Group) -> None:
+        """It waits from now on."""
+        tenant = request.tenant
+        if not tenant.waiting and not tenant.running:
+            self._tenants.lift(tenant)
+        tenant.waiting += 1
+        request.phase = Phase.WAITING
+        request.ticket.work_ns = self.work_ns(request, group)
+        group.queue.add(request.ticket)
+
+    def unqueue(self, request: Request, group: Group) -> None:
+        """It waits no longer."""
+        group.queue.remove(request.ticket)
+        request.tenant.waiting -= 1
+
+    def book(self, request: Request, replica: Replica, now_ns: int) -> None:
+        """Its room at `replica` is taken; its prefill is charged there from now on."""
+        if not request.tenant.waiting and not request.tenant.running:
+            self._tenants.lift(request.tenant)
+        request.replica = replica.name
+        request.booked_tokens = request.uncached_tokens
+        request.prefill_ns = replica.prefill.ns(request.uncached_tokens, request.cached_tokens)
+        replica.begin_prefill(request.booked_tokens, request.prefill_ns, now_ns)
+        request.prefilled_by_ns = replica.busy_until_ns
+        request.tenant.running += 1
+        request.hold(request.arrival.input_tokens, now_ns)
+
+    def send(self, request: Request, replica: Replica, now_ns: int) -> None:
+        """It goes to the engine."""
+        request.phase = Phase.PREFILLING
+        request.dispatched_ns = now_ns
+        request.attempts += 1
+        output = self._outputs.expected(request.arrival.tenant, request.arrival.model) or 0
+        request.service_ns = request.prefill_ns + _output_service(replica, min(output, request.arrival.output_tokens))
+        request.tenant.serve(request.service_ns)
+        self._router.on_dispatch(request.arrival, replica.name, now_ns)
+
+    def prefilled(self, request: Request, now_ns: int) -> None:
+        """Its first token came, or by now should have."""
+        assert request.replica is not None
+        replica = self._replicas[request.replica]
+        replica.end_prefill(request.booked_tokens, request.prefill_ns, now_ns)
+        replica.hand_over(request.arrival.id, now_ns)
+        replica.decoding += 1
+        request.phase = Phase.DECODING
+
+    def leave(self, request: Request, now_ns: int) -> None:
+        """It no longer has a place at its replica. Nothing happens if it had none."""
+        if request.replica is None:
+            return
+        replica = self._replicas[request.replica]
+        if request.phase is Phase.DECODING:
+            replica.decoding -= 1
+        else:
+            replica.end_prefill(request.booked_tokens, request.prefill_ns, now_ns)
+        replica.release(request.arrival.id, now_ns)
+        self._off(request, now_ns)
+
+    def lost(self, request: Request, now_ns: int) -> None:
+        """Its replica has forgotten everything, and the replica's own accounts with it."""
+        self._off(request, now_ns)
+        if request.phase is not Phase.COUNTING:
+            request.phase = Phase.LOST
+
+    def recharge(self, request: Request, now_ns: int) -> None:
+        """Its true length became known while it is on a replica."""
+        if request.replica is None:
+            return
+        replica = self._replicas[request.replica]
+        reached = request.arrival.input_tokens + request.output_tokens
+        entry = max(reached, self._placing.entry_tokens(request, replica))
+        if replica.correct(request.arrival.id, request.arrival.input_tokens, entry):
+            request.charged_tokens = entry
+        request.hold(reached, now_ns)
+
+    def grow(self, request: Request, output_tokens: int, now_ns: int) -> bool:
+        """It has produced so many tokens. False: the ledger has no room for them."""
+        request.output_tokens = output_tokens
+        if request.replica is None:
+            return True
+        tokens = request.arrival.input_tokens + output_tokens
+        request.hold(tokens, now_ns)
+        if tokens <= request.charged_tokens:
+            return True
+        if not self._replicas[request.replica].grow(request.arrival.id, tokens):
+            return False
+        request.charged_tokens = tokens
+        return True
+
+    def drop(self, request: Request, group: Group, now_ns: int) -> None:
+        """It is over: everything it had is given back."""
+        if request.phase is Phase.WAITING:
+            self.unqueue(request, group)
+        self.leave(request, now_ns)
+        request.hold(0, now_ns)
+        request.tenant.settle(request.expected_token_ns, request.used_token_ns, now_ns)
+        group.stop_emptying(request.arrival.id)
+
+    def serve_exactly(self, request: Request, uncached_tokens: int, output_tokens: int) -> None:
+        """What it really took is known: its tenant's service is corrected."""
+        if request.replica is None:
+            return
+        replica = self._replicas[request.replica]
+        work_ns = replica.prefill.ns(uncached_tokens, request.arrival.input_tokens - uncached_tokens)
+        service_ns = work_ns + _output_service(replica, output_tokens)
+        request.tenant.serve(service_ns - request.service_ns)
+        request.service_ns = service_ns
+
+    def take_back_service(self, request: Request) -> None:
+        """The engine refused it: it was not served."""
+        request.tenant.serve(-request.service_ns)
+        request.service_ns = 0
+
+    @staticmethod
+    def work_ns(request: Request, group: Group) -> int:
+        """Its size in the queue: the prefill it would be on the group's first replica."""
+        return group.replicas[0].prefill.ns(request.uncached_tokens, request.cached_tokens)
+
+    def _off(self, request: Request, now_ns: int) -> None:
+        if request.replica is not None:
+            request.replica = None
+            request.charged_tokens = 0
+            request.tenant.running -= 1
+            request.hold(0, now_ns)
+
+
+def with_length(request: Request, input_tokens: int, blocks: tuple[int, ...]) -> None:
+    """Its exact length, from now on."""
+    request.arrival = replace(request.arrival, input_tokens=input_tokens, blocks=blocks, exact=True)
+
+
+def _output_service(replica: Replica, output_tokens: int) -> int:
+    return int(_OUTPUT_WEIGHT * output_tokens * replica.prefill.ns_per_token)

@@ -1,0 +1,183 @@
+"""The order in which waiting requests are offered to the replicas.
+
+    fresh   per tenant by (priority, work), between tenants by virtual finish: service had + work, per weight
+    late    waited longer than the age bound: per tenant by arrival, between tenants by service had
+
+Shortest work first is what keeps the median wait low under overload; alone it starves the long ones. So who is late no
+longer loses by size, and the late get a share of all work that is let in: neither a flood of short requests nor a row
+of giants has it all. Between tenants, whoever had less service goes first, so a flood of one tenant delays itself.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from longproof.policy.controller_config import QueueRule
+from longproof.policy.tenants import Tenant
+
+_BUCKETS = 64
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """One waiting request. `work_ns`: the prefill it would be. `number` rises with every arrival and is its name
+    here."""
+
+    id: str
+    tenant: Tenant
+    priority: int
+    work_ns: int
+    arrived_ns: int
+    number: int
+    late: bool = False
+
+
+_Key = tuple[int, int, int]
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """One tenant's waiting requests. `ages`: the fresh ones by arrival."""
+
+    tenant: Tenant
+    fresh: list[_Key] = field(default_factory=list[_Key])
+    ages: OrderedDict[int, Ticket] = field(default_factory=OrderedDict[int, Ticket])
+    late: OrderedDict[int, Ticket] = field(default_factory=OrderedDict[int, Ticket])
+
+    def drop_fresh(self, ticket: Ticket) -> None:
+        key = (ticket.priority, ticket.work_ns, ticket.number)
+        del self.fresh[bisect_left(self.fresh, key)]
+        del self.ages[ticket.number]
+
+
+class FairQueue:
+    """The waiting requests of one group of replicas."""
+
+    def __init__(self, rule: QueueRule) -> None:
+        self._rule = rule
+        self._lines: dict[int, _Line] = {}
+        self._tickets: dict[int, Ticket] = {}
+        self._fresh_work = [0] * _BUCKETS
+        self._late_work = 0
+        self._late_served = 0
+        self._fresh_served = 0
+        self._late_count = 0
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def add(self, ticket: Ticket) -> None:
+        """It waits from now on; where it stands depends on `arrived_ns`, not on when it is added."""
+        line = self._lines.get(id(ticket.tenant))
+        if line is None:
+            line = self._lines[id(ticket.tenant)] = _Line(ticket.tenant)
+        self._tickets[ticket.number] = ticket
+        ticket.late = False
+        insort(line.fresh, (ticket.priority, ticket.work_ns, ticket.number))
+        came_back = bool(line.ages) and next(reversed(line.ages)) > ticket.number  # an engine had refused it
+        line.ages[ticket.number] = ticket
+        if came_back:
+            line.ages = OrderedDict(sorted(line.ages.items()))
+        self._fresh_work[_bucket(ticket.work_ns)] += ticket.work_ns
+
+    def remove(self, ticket: Ticket) -> None:
+        """It waits no longer. Nothing happens if it did not."""
+        if self._tickets.pop(ticket.number, None) is None:
+            return
+        line = self._lines[id(ticket.tenant)]
+        if ticket.late:
+            del line.late[ticket.number]
+            self._late_count -= 1
+            self._late_work -= ticket.work_ns
+            if not self._late_count:
+                self._late_served = self._fresh_served = 0
+        else:
+            line.drop_fresh(ticket)
+            self._fresh_work[_bucket(ticket.work_ns)] -= ticket.work_ns
+        if not line.ages and not line.late:
+            del self._lines[id(ticket.tenant)]
+
+    def rework(self, ticket: Ticket, work_ns: int) -> None:
+        """Its work is known better now."""
+        if ticket.number not in self._tickets or ticket.work_ns == work_ns:
+            return
+        if ticket.late:
+            self._late_work += work_ns - ticket.work_ns
+        else:
+            line = self._lines[id(ticket.tenant)]
+            del line.fresh[bisect_left(line.fresh, (ticket.priority, ticket.work_ns, ticket.number))]
+            insort(line.fresh, (ticket.priority, work_ns, ticket.number))
+            self._fresh_work[_bucket(ticket.work_ns)] -= ticket.work_ns
+            self._fresh_work[_bucket(work_ns)] += work_ns
+        ticket.work_ns = work_ns
+
+    def served(self, ticket: Ticket) -> None:
+        """It was let in: its work counts for its lane. To be called before `remove`."""
+        if self._late_count:
+            if ticket.late:
+                self._late_served += ticket.work_ns
+            else:
+                self._fresh_served += ticket.work_ns
+
+    def promote(self, now_ns: int) -> None:
+        """Whoever has waited for the age bound is late from now on."""
+        cutoff = now_ns - self._rule.age_bound_ns
+        for line in self._lines.values():
+            while line.ages:
+                ticket = next(iter(line.ages.values()))
+                if ticket.arrived_ns > cutoff:
+                    break
+                line.drop_fresh(ticket)
+                ticket.late = True
+                line.late[ticket.number] = ticket
+                self._late_count += 1
+                self._late_work += ticket.work_ns
+                self._fresh_work[_bucket(ticket.work_ns)] -= ticket.work_ns
+
+    @property
+    def late_turn(self) -> bool:
+        """Whether the late have had less than their share of the work let in since somebody is late."""
+        if not self._late_count:
+            return False
+        if self._late_count == len(self._tickets):
+            return True
+        share = self._rule.overdue_share
+        return self._late_served * (1 - share) <= self._fresh_served * share and share > 0
+
+    def late(self) -> Iterator[Ticket]:
+        """The late, in their order. The queue must not change while this is read."""
+        lines = ((line.tenant.virtual_ns, line) for line in self._lines.values() if line.late)
+        for _, line in sorted(lines, key=lambda pair: (pair[0], next(iter(pair[1].late)))):
+            yield from line.late.values()
+
+    def fresh(self) -> Iterator[Ticket]:
+        """Those within the age bound, in their order. The queue must not change while this is read."""
+        lines = [line for line in self._lines.values() if line.fresh]
+        if len(lines) == 1:
+            return (self._tickets[key[2]] for key in lines[0].fresh)
+        merged = heapq.merge(*(self._keyed(line) for line in lines))
+        return (self._tickets[key[2]] for key in merged)
+
+    def work_ahead_ns(self, work_ns: int) -> tuple[int, int]:
+        """Work that goes before a new request of `work_ns`, as things stand: of the fresh and of the late."""
+        bucket = _bucket(work_ns)
+        ahead = sum(self._fresh_work[:bucket]) + self._fresh_work[bucket] // 2
+        share = self._rule.overdue_share
+        late = min(self._late_work, int(ahead * share / (1 - share))) if share < 1 else self._late_work
+        return ahead, late
+
+    def in_order_of_arrival(self) -> Iterator[Ticket]:
+        """All of them."""
+        return (self._tickets[number] for number in sorted(self._tickets))
+
+    def _keyed(self, line: _Line) -> Iterator[tuple[int, float, int]]:
+        start, weight = line.tenant.virtual_ns, line.tenant.rule.weight
+        return ((priority, start + work / weight, number) for priority, work, number in line.fresh)
+
+
+def _bucket(work_ns: int) -> int:
+    return min(_BUCKETS - 1, work_ns.bit_length())

@@ -1,0 +1,104 @@
+"""Who of those that wait goes next, whenever room may have become free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+from longproof.policy.actions import Action, Dispatch
+from longproof.policy.bookings import Bookings
+from longproof.policy.placing import Group, Placement, Placing
+from longproof.policy.queue import Ticket
+from longproof.policy.request_state import Phase, Request
+from longproof.policy.tally import Tally
+
+_TRIES = 8
+"""Requests of each lane that are offered before a pump gives up: what does not fit is passed by, within reason."""
+
+
+class WaitingRoom:
+    """Offers waiting requests to replicas."""
+
+    def __init__(self, requests: Mapping[str, Request], placing: Placing, bookings: Bookings, tally: Tally) -> None:
+        self._requests = requests
+        self._placing = placing
+        self._bookings = bookings
+        self._tally = tally
+
+    def pump(self, group: Group, now_ns: int) -> list[Action]:
+        """Let in whoever fits, in the queue's order; then see to those who are late and fit nowhere."""
+        group.queue.promote(now_ns)
+        actions: list[Action] = []
+        while len(group.queue) and any(r.open and r.takes_new(now_ns) for r in group.replicas):
+            request, placement = self._next(group, now_ns)
+            if request is None or placement is None or placement.replica is None:
+                break
+            group.queue.served(request.ticket)
+            self._bookings.unqueue(request, group)
+            self._bookings.book(request, placement.replica, now_ns)
+            if request.counted:
+                actions.append(self.send(request, placement, group, now_ns))
+            else:  # its count is on the way: it holds its upper bound until then
+                request.phase = Phase.COUNTING
+                group.counting += 1
+        if group.emptying is None and group.queue.late_turn:
+            self._make_room(group, now_ns)
+        return actions
+
+    def find(self, request: Request, group: Group, now_ns: int, *, look: bool = False) -> Placement:
+        """`Placing.find`, with the tenant's bound of running requests."""
+        placement = self._placing.find(request, group, now_ns, look=look)
+        most = request.tenant.rule.most_running
+        if placement.replica is None or most is None or request.tenant.running < most:
+            return placement
+        return Placement(None, placement.choice, None, capped=True)
+
+    def send(self, request: Request, placement: Placement, group: Group, now_ns: int) -> Dispatch:
+        """Off it goes; its room is booked."""
+        replica, best = placement.replica, placement.choice.best
+        assert replica is not None
+        self._bookings.send(request, replica, now_ns)
+        self._tally.dispatched += 1
+        group.stop_emptying(request.arrival.id)
+        return Dispatch(
+            id=request.arrival.id,
+            replica=replica.name,
+            reason=placement.choice.reason,
+            scores=placement.choice.scores,
+            pool=replica.pool,
+            input_tokens=request.arrival.input_tokens,
+            cached_tokens=request.cached_tokens,
+            uncached_tokens=request.uncached_tokens,
+            waited_ns=now_ns - request.ticket.arrived_ns,
+            predicted_ttft_ns=0 if best is None else best.predicted_ttft_ns,
+            attempt=request.attempts,
+            warnings=request.gate.warnings,
+        )
+
+    def _next(self, group: Group, now_ns: int) -> tuple[Request | None, Placement | None]:
+        """The first in order that fits, with its room taken."""
+        for ticket in self._in_turn(group):
+            request = self._requests[ticket.id]
+            placement = self.find(request, group, now_ns)
+            if placement.replica is not None and self._placing.take(request, placement.replica):
+                return request, placement
+        return None, None
+
+    @staticmethod
+    def _in_turn(group: Group) -> Iterator[Ticket]:
+        queue = group.queue
+        lanes = (queue.late, queue.fresh) if queue.late_turn else (queue.fresh, queue.late)
+        for lane in lanes:
+            yield from islice(lane(), _TRIES)
+
+    def _make_room(self, group: Group, now_ns: int) -> None:
+        """Keep a replica for the first of the late until it fits there: nothing else is let in meanwhile."""
+        for ticket in islice(group.queue.late(), _TRIES):
+            request = self._requests[ticket.id]
+            most = request.tenant.rule.most_running
+            if most is not None and request.tenant.running >= most:
+                continue
+            replica = self._placing.to_empty(request, group, now_ns)
+            if replica is not None and replica.emptying_for is None:
+                replica.emptying_for, group.emptying = ticket.id, replica
+                return
