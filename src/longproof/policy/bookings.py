@@ -3,7 +3,7 @@
     what moves                ledger   replica backlog   tenant: running, waiting, held, service   queue
     queue / unqueue                                      waiting                                    ✓
     book / leave                ✓            ✓           running, held
-    send                                                 service
+    send, unsend, ended                                  service
     prefilled                   ✓            ✓
     drop (the end)              ✓            ✓           all, budget settled                        ✓
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from longproof.policy.arrivals import Ended
 from longproof.policy.choice import Router
 from longproof.policy.output_measure import OutputMeasure
 from longproof.policy.placing import Group, Placing
@@ -72,6 +73,7 @@ class Bookings:
     def send(self, request: Request, replica: Replica, now_ns: int) -> None:
         """It goes to the engine."""
         request.phase = Phase.PREFILLING
+        request.sent_to = replica.name
         request.dispatched_ns = now_ns
         request.attempts += 1
         output = self._outputs.expected(request.arrival.tenant, request.arrival.model) or 0
@@ -140,25 +142,33 @@ class Bookings:
         request.tenant.settle(request.expected_token_ns, request.used_token_ns, now_ns)
         group.stop_emptying(request.arrival.id)
 
-    def serve_exactly(self, request: Request, uncached_tokens: int, output_tokens: int) -> None:
-        """What it really took is known: its tenant's service is corrected."""
-        if request.replica is None:
-            return
-        replica = self._replicas[request.replica]
-        work_ns = replica.prefill.ns(uncached_tokens, request.arrival.input_tokens - uncached_tokens)
-        service_ns = work_ns + _output_service(replica, output_tokens)
-        request.tenant.serve(service_ns - request.service_ns)
-        request.service_ns = service_ns
-
-    def take_back_service(self, request: Request) -> None:
-        """The engine refused it: it was not served."""
+    def unsend(self, request: Request, now_ns: int) -> None:
+        """The engine refused it: it was not served, and nothing of it is cached there."""
         request.tenant.serve(-request.service_ns)
         request.service_ns = 0
+        self._ended_there(request, None, now_ns, kept=False)
+        self.leave(request, now_ns)
+
+    def ended(self, request: Request, end: Ended, now_ns: int) -> None:
+        """It is over at its engine: its tenant's service is corrected, and the router told what is cached now."""
+        output = request.output_tokens if end.output_tokens is None else end.output_tokens
+        cached = request.cached_tokens if end.cached_tokens is None else end.cached_tokens
+        if request.replica is not None:
+            replica, uncached = self._replicas[request.replica], max(0, request.arrival.input_tokens - cached)
+            work_ns = replica.prefill.ns(uncached, cached) + _output_service(replica, output)
+            request.tenant.serve(work_ns - request.service_ns)
+            request.service_ns = work_ns
+        self._ended_there(request, end.cached_tokens, now_ns, kept=request.phase is Phase.DECODING)
 
     @staticmethod
     def work_ns(request: Request, group: Group) -> int:
         """Its size in the queue: the prefill it would be on the group's first replica."""
         return group.replicas[0].prefill.ns(request.uncached_tokens, request.cached_tokens)
+
+    def _ended_there(self, request: Request, cached_tokens: int | None, now_ns: int, *, kept: bool) -> None:
+        if request.sent_to is not None:
+            self._router.on_end(request.arrival, request.sent_to, cached_tokens, now_ns, kept=kept)
+            request.sent_to = None
 
     def _off(self, request: Request, now_ns: int) -> None:
         if request.replica is not None:

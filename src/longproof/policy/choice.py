@@ -100,8 +100,11 @@ class Router(Protocol):
         """`arrival` was sent there. Where no events tell, its blocks are taken as stored there from now on."""
         ...
 
-    def on_end(self, arrival: Arrival, replica: str, cached_tokens: int | None, now_ns: int) -> None:
-        """It ended there; `cached_tokens` as the engine reported them, None = it did not."""
+    def on_end(
+        self, arrival: Arrival, replica: str, cached_tokens: int | None, now_ns: int, *, kept: bool = True
+    ) -> None:
+        """It ended there; `cached_tokens` as the engine reported them, None = it did not. `kept` False: it ended before
+        its prompt was prefilled (refused by the engine, cancelled, broken), so nothing of it is cached for sure."""
         ...
 
     def on_kv_event(self, replica: str, event: KvEvent, now_ns: int) -> None:

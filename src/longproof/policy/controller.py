@@ -128,8 +128,7 @@ class Controller:
         self._tally.engine_refusals += 1
         pause_ns = _ENGINE_BUSY_NS if retry_after_ns is None else max(1, retry_after_ns)
         self._replicas[request.replica].refused(pause_ns, now_ns)
-        self._bookings.take_back_service(request)
-        self._bookings.leave(request, now_ns)
+        self._bookings.unsend(request, now_ns)
         group = self._groups[request.arrival.model]
         if request.attempts > 2 * len(group.replicas):
             busy = refusals.engines_busy(request.arrival, pause_ns)
@@ -309,22 +308,18 @@ class Controller:
 
     def _learn(self, request: Request, end: Ended, now_ns: int) -> None:
         """What its end says about outputs, service, its replica and what is cached there."""
-        arrival, name = request.arrival, request.replica
-        output = request.output_tokens if end.output_tokens is None else end.output_tokens
         if end.kind is EndKind.COMPLETED:
-            self._outputs.produced(arrival.tenant, arrival.model, output)
-        if name is None:
-            return
-        replica = self._replicas[name]
-        if end.kind is EndKind.FAILED:
-            replica.failed(now_ns)
-        elif end.kind is EndKind.COMPLETED:
-            replica.worked()
-        if end.kind is EndKind.COMPLETED and request.phase is Phase.PREFILLING:
-            self._bookings.prefilled(request, now_ns)
-        cached = request.cached_tokens if end.cached_tokens is None else end.cached_tokens
-        self._bookings.serve_exactly(request, max(0, arrival.input_tokens - cached), output)
-        self._router.on_end(arrival, name, end.cached_tokens, now_ns)
+            output = request.output_tokens if end.output_tokens is None else end.output_tokens
+            self._outputs.produced(request.arrival.tenant, request.arrival.model, output)
+            if request.phase is Phase.PREFILLING:
+                self._bookings.prefilled(request, now_ns)
+        if request.replica is not None:
+            replica = self._replicas[request.replica]
+            if end.kind is EndKind.FAILED:
+                replica.failed(now_ns)
+            elif end.kind is EndKind.COMPLETED:
+                replica.worked()
+        self._bookings.ended(request, end, now_ns)
 
     def _pump(self, group: Group, now_ns: int) -> list[Action]:
         return self._room.pump(group, now_ns) if len(group.queue) else []

@@ -33,8 +33,9 @@ class Request:
     """Mutable; only the controller's modules touch it.
 
     `counted` False: it is not sent before its exact length is known. `held_tokens`: input and output so far, while it
-    has a place at a replica; `charged_tokens`: what the ledger was asked for there; `booked_tokens`, `prefill_ns`: what
-    its prefill counts for there. `prefilled_by_ns`: when that should be done.
+    has a place at a replica; `sent_to`: where it was sent last, whether or not it still holds anything there.
+    `charged_tokens`: what the ledger was asked for there; `booked_tokens`, `prefill_ns`: what its prefill counts for
+    there, and `prefilled_by_ns` when that should be done.
     """
 
     arrival: Arrival
@@ -43,6 +44,7 @@ class Request:
     gate: GateAnswer
     phase: Phase = Phase.WAITING
     replica: str | None = None
+    sent_to: str | None = None
     counted: bool = True
     charged_tokens: int = 0
     output_tokens: int = 0

@@ -121,12 +121,21 @@ class PrefixRouter:
             if len(self._sessions) > _MOST_SESSIONS:
                 self._sessions.popitem(last=False)
 
-    def on_end(self, arrival: Arrival, replica: str, cached_tokens: int | None, now_ns: int) -> None:  # noqa: ARG002  part of the protocol
-        """Its blocks are no longer in use. Where no events tell, they are taken as cached from now on; what the reply
-        said of its cache is compared with what was predicted (`PrefixIndex.figures`)."""
+    def on_end(
+        self,
+        arrival: Arrival,
+        replica: str,
+        cached_tokens: int | None,
+        now_ns: int,  # noqa: ARG002  part of the protocol
+        *,
+        kept: bool = True,
+    ) -> None:
+        """Its blocks are no longer in use. Where no events tell, they are taken as cached from now on, if its prompt
+        was prefilled (`kept`); what the reply said of its cache is compared with what was predicted
+        (`PrefixIndex.figures`)."""
         followed = self._followed.get(replica)
         found = None if cached_tokens is None or followed is None else cached_tokens // followed.block_tokens
-        self.index.unuse(arrival.id, kept=True, found_blocks=found)
+        self.index.unuse(arrival.id, kept=kept, found_blocks=found)
 
     def on_kv_event(self, replica: str, event: KvEvent, now_ns: int) -> None:  # noqa: ARG002  part of the protocol
         """What the replica's prefix cache holds has changed."""
