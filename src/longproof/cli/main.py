@@ -19,6 +19,7 @@ from longproof.cli.inspect import inspect
 from longproof.cli.plan import plan
 from longproof.cli.prove import prove
 from longproof.cli.report import report
+from longproof.cli.serve import serve
 from longproof.errors import EXIT_INTERRUPTED, EXIT_OUR_BUG, EXIT_USER_ERROR, LongproofError, UserError
 
 
@@ -33,7 +34,7 @@ def cli() -> None:
     """
 
 
-for _command in (plan, demo, prove, derive, report, gate, compare, inspect, corpus):
+for _command in (plan, demo, prove, derive, report, gate, compare, serve, inspect, corpus):
     cli.add_command(_command)
 
 

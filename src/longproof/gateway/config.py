@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass as checked
 
 from longproof.domain.units import parse_duration_ns, parse_tokens
 from longproof.errors import UsageError
 from longproof.gateway.byte_size import parse_bytes
 from longproof.policy.claim_gate import OnExcess
-
-_STRICT = ConfigDict(extra="forbid")
 
 
 def _written(parse: Callable[[str], int]) -> Callable[[object], object]:
@@ -50,8 +47,15 @@ Duration = Annotated[int, BeforeValidator(_written(parse_duration_ns)), BeforeVa
 Bytes = Annotated[int, BeforeValidator(_written(parse_bytes))]
 
 
-@checked(config=_STRICT, frozen=True, kw_only=True)
-class TlsSection:
+class Section:
+    """What all sections have in common: a key they do not know is an error."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSection(Section):
     """PEM files; paths are relative to the configuration file."""
 
     certificate: Path
@@ -59,8 +63,8 @@ class TlsSection:
     client_ca: Path | None = None
 
 
-@checked(config=_STRICT, frozen=True, kw_only=True)
-class GatewaySection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySection(Section):
     """The process. `body_limit`: the longest body taken; `open_limit`: all open bodies together; `silence`: an engine
     that sends nothing for so long is given up; `stall`: a client that takes nothing for so long is; `keepalive`: of
     silence before a comment goes into a stream ("0s": none). `drain_grace`: still accepting after SIGTERM;
@@ -87,8 +91,8 @@ class GatewaySection:
     tls: TlsSection | None = None
 
 
-@checked(config=_STRICT, frozen=True, kw_only=True)
-class ServedSection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedSection(Section):
     """What replicas and engines have in common. What is left out is asked of the engine; what it does not tell is not
     limited.
 
@@ -118,7 +122,7 @@ class ServedSection:
     usage_in_streams: bool = True
 
 
-@checked(config=_STRICT, frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSection(ServedSection):
     """An engine that runs already, at `url`. `model`: which one, where it serves several. `api_key_env` names the
     environment variable that holds its own key."""
@@ -128,7 +132,7 @@ class ReplicaSection(ServedSection):
     api_key_env: str | None = None
 
 
-@checked(config=_STRICT, frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSection(ServedSection):
     """An engine that is started here and stopped with the gateway.
 
@@ -149,8 +153,8 @@ class EngineSection(ServedSection):
     environment: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@checked(config=_STRICT, frozen=True, kw_only=True)
-class PoolsSection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolsSection(Section):
     """How long and short requests share replicas; see `policy.pools.PoolRule`. `long_from` "never" keeps no request
     apart."""
 
@@ -161,8 +165,8 @@ class PoolsSection:
     spill: bool = True
 
 
-@checked(config=_STRICT, frozen=True, kw_only=True)
-class QueueSection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSection(Section):
     """How requests wait; see `policy.controller_config.QueueRule`. `age_bound`: who waited longer is served next,
     whatever its size; `longest_wait`: who waited so long is refused."""
 
@@ -175,16 +179,16 @@ class QueueSection:
     engine_backoff: Duration = 1_000_000_000
 
 
-@checked(config=_STRICT, frozen=True, kw_only=True)
-class WatermarkSection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatermarkSection(Section):
     """Shares of a replica's KV: fuller than `stop`, nothing new enters until it is down to `resume`."""
 
     stop: float = 0.95
     resume: float = 0.90
 
 
-@checked(config=_STRICT, frozen=True, kw_only=True)
-class SloSection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloSection(Section):
     """What is promised: first token within `ttft` + `ttft_per_token` · uncached input; `itl` between tokens."""
 
     ttft: Duration | None = None
@@ -192,8 +196,8 @@ class SloSection:
     itl: Duration | None = None
 
 
-@checked(config=_STRICT, frozen=True, kw_only=True)
-class TenantSection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantSection(Section):
     """One tenant: its weight among those who wait, and its budget of KV token-seconds."""
 
     name: str
@@ -205,8 +209,8 @@ class TenantSection:
     separate_prefixes: bool = False
 
 
-@checked(config=_STRICT, frozen=True, kw_only=True)
-class KeySection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySection(Section):
     """One API key: by its SHA-256, or by an environment variable that holds it."""
 
     name: str
@@ -222,8 +226,8 @@ class KeySection:
     admin: bool = False
 
 
-@checked(config=_STRICT, frozen=True, kw_only=True)
-class PriceSection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceSection(Section):
     """What is sold: USD per million tokens (`kv_token_seconds` per million token-seconds). Empty `models` or `pools`:
     any."""
 
@@ -236,8 +240,8 @@ class PriceSection:
     kv_token_seconds: str | None = None
 
 
-@checked(config=_STRICT, frozen=True, kw_only=True)
-class ClaimSection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimSection(Section):
     """An evidence directory or claim file, and what becomes of requests beyond what it shows."""
 
     path: Path
@@ -246,8 +250,8 @@ class ClaimSection:
     pool: str | None = None
 
 
-@checked(config=_STRICT, frozen=True, kw_only=True)
-class FleetConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetConfig(Section):
     """The whole file."""
 
     gateway: GatewaySection = GatewaySection()

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from longproof.clock import NS_PER_S, Clock
+from longproof.clock import Clock
 from longproof.gateway.ports import Controls, Counted
-from longproof.policy.actions import Action, Dispatch, Refusal, Wait
+from longproof.policy.actions import Action, Decision, Dispatch, Refusal, Wait
 from longproof.policy.arrivals import Arrival, Ended
 
 _TICK_S = 0.05
@@ -22,10 +22,10 @@ _TICK_S = 0.05
 class Ticket:
     """One request at the desk. `waited` says whether it had to."""
 
-    __slots__ = ("_answer", "_waiter", "id", "waited")
+    __slots__ = ("_answer", "_waiter", "arrival", "waited")
 
-    def __init__(self, request_id: str) -> None:
-        self.id = request_id
+    def __init__(self, arrival: Arrival) -> None:
+        self.arrival = arrival
         self.waited = False
         self._answer: Dispatch | Refusal | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -54,7 +54,8 @@ class Desk:
         self._clock = clock
         self._tickets: dict[str, Ticket] = {}
         self._ticking: asyncio.TimerHandle | None = None
-        self.tick_listeners: list[Callable[[int], None]] = []
+        self.watchers: list[Callable[[Decision, Arrival, int], None]] = []
+        """Told of every decision, with the request it is about and the time. Must not raise."""
 
     @property
     def open_requests(self) -> int:
@@ -64,8 +65,11 @@ class Desk:
     def arrive(self, arrival: Arrival) -> tuple[Ticket, bool]:
         """A new request: its ticket, which has the answer at once where the controller has it at once, and whether its
         exact length is wanted (`counted`)."""
-        ticket = self._tickets[arrival.id] = Ticket(arrival.id)
-        decision = self.controller.on_arrival(arrival, self._clock.now_ns())
+        ticket = self._tickets[arrival.id] = Ticket(arrival)
+        now_ns = self._clock.now_ns()
+        decision = self.controller.on_arrival(arrival, now_ns)
+        for watch in self.watchers:
+            watch(decision, arrival, now_ns)
         if isinstance(decision, Wait):
             return ticket, decision.count
         ticket.give(decision)
@@ -104,6 +108,8 @@ class Desk:
         for action in actions:
             ticket = self._tickets.get(action.id)
             if ticket is not None:
+                for watch in self.watchers:
+                    watch(action, ticket.arrival, self._clock.now_ns())
                 ticket.give(action)
 
     def start(self) -> None:
@@ -112,10 +118,7 @@ class Desk:
 
         def tick() -> None:
             self._ticking = loop.call_later(_TICK_S, tick)
-            now_ns = self._clock.now_ns()
-            self.act(self.controller.on_tick(now_ns))
-            for listener in self.tick_listeners:
-                listener(now_ns)
+            self.act(self.controller.on_tick(self._clock.now_ns()))
 
         self._ticking = loop.call_later(_TICK_S, tick)
 
@@ -124,6 +127,3 @@ class Desk:
         if self._ticking is not None:
             self._ticking.cancel()
             self._ticking = None
-
-
-TICK_NS = int(_TICK_S * NS_PER_S)

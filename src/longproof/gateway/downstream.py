@@ -20,6 +20,7 @@ REQUEST_ID = "X-Request-Id"
 _STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
+    "Server": "longproof",
     "X-Accel-Buffering": "no",  # nginx would collect the stream otherwise
 }
 

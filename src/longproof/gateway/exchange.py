@@ -134,10 +134,10 @@ class Exchange:
                 return await self._down.fail(_unmetered(problem))
             except Unreached:
                 self._placed = False
-                self._around.desk.refused(ticket.id, _UNREACHED_BACKOFF_NS)
+                self._around.desk.refused(self._ask.id, _UNREACHED_BACKOFF_NS)
             except Refused as refused:
                 self._placed = False
-                self._around.desk.refused(ticket.id, refused.retry_after_ns)
+                self._around.desk.refused(self._ask.id, refused.retry_after_ns)
 
     async def _on(self, replica: Replica, dispatch: Dispatch) -> StreamResponse:
         """On one replica, to the end. Unreached and Refused: it has not begun."""
@@ -266,6 +266,8 @@ class Exchange:
                 tenant=ask.tenant,
                 model=ask.model,
                 replica=dispatch.replica,
+                pool=dispatch.pool,
+                predicted_cached_tokens=dispatch.cached_tokens,
                 input_tokens=self._bound.input_tokens,
                 output_tokens=ask.output_tokens or 0,
                 at_ns=now_ns,

@@ -30,7 +30,8 @@ class Standing:
     api_key_env: str | None = None
     process: OwnedProcess | None = None
     known: Known | None = None
-    model_file: Path | None = None
+    tokenizer: Path | None = None
+    """The model's directory, tokenizer.json or GGUF: what to count with."""
 
 
 async def standing_replicas(config: FleetConfig, log_directory: Path) -> list[Standing]:
@@ -44,7 +45,7 @@ async def standing_replicas(config: FleetConfig, log_directory: Path) -> list[St
     except BaseException:
         await stop_all(found)
         raise
-    found += [_named(section) for section in config.replica]
+    found += [_named(section, config.directory) for section in config.replica]
     names = [one.name for one in found]
     if len(set(names)) != len(names):
         await stop_all(found)
@@ -57,9 +58,19 @@ async def stop_all(standing: Sequence[Standing]) -> None:
     await asyncio.gather(*(one.process.stop() for one in standing if one.process is not None))
 
 
-def _named(section: ReplicaSection) -> Standing:
-    name = section.name or section.url.split("://")[-1].strip("/")
-    return Standing(name=name, url=section.url, section=section, model=section.model, api_key_env=section.api_key_env)
+def _named(section: ReplicaSection, directory: Path) -> Standing:
+    return Standing(
+        name=section.name or section.url.split("://")[-1].strip("/"),
+        url=section.url,
+        section=section,
+        model=section.model,
+        api_key_env=section.api_key_env,
+        tokenizer=_tokenizer(section, directory),
+    )
+
+
+def _tokenizer(section: ServedSection, directory: Path) -> Path | None:
+    return None if section.tokenizer is None else directory / section.tokenizer
 
 
 async def _start(name: str, engine: EngineSection, directory: Path, log_path: Path) -> Standing:
@@ -86,7 +97,7 @@ async def _start(name: str, engine: EngineSection, directory: Path, log_path: Pa
             model=server.alias,
             process=server.process,
             known=server.deployment,
-            model_file=path,
+            tokenizer=_tokenizer(engine, directory) or path,
         )
     if not engine.command or engine.url is None:
         raise UsageError(
@@ -104,4 +115,11 @@ async def _start(name: str, engine: EngineSection, directory: Path, log_path: Pa
     )
     process = OwnedProcess(launch)
     await process.start(deadline_s=engine.start_within / NS_PER_S)
-    return Standing(name=name, url=engine.url, section=engine, model=engine.model, process=process)
+    return Standing(
+        name=name,
+        url=engine.url,
+        section=engine,
+        model=engine.model,
+        process=process,
+        tokenizer=_tokenizer(engine, directory),
+    )

@@ -73,8 +73,10 @@ class Routes:
             response = _answer(Problem(status=500, code="internal_error", message=message), request)
         finally:
             self.open -= 1
-        if self.closing and not response.prepared:
-            response.force_close()
+        if not response.prepared:
+            response.headers.setdefault(hdrs.SERVER, "longproof")
+            if self.closing:
+                response.force_close()
         return response
 
 

@@ -1,0 +1,113 @@
+"""`longproof serve`: the gateway, in front of an embedded engine or a fleet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from longproof.cli.options import TokensType
+from longproof.errors import EXIT_GATE_FAILED, EXIT_OK, UsageError
+
+if TYPE_CHECKING:
+    from longproof.gateway.config import FleetConfig
+
+
+@click.command(short_help="Serve: admit, route, meter and gate requests to engines.")
+@click.argument("fleet", required=False, type=click.Path(exists=True, dir_okay=False), metavar="[FLEET.TOML]")
+@click.option("--host", help="Address to listen on; default: as in the file, else 127.0.0.1.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port; default: as in the file, else 8080. 0: any.")
+@click.option("--engines", metavar="URL,URL", help="Engines that run already, instead of a file.")
+@click.option("--kv-events", metavar="ENDPOINT,…", help="Their KV events (tcp://host:port), in the same order.")
+@click.option("--kv-capacity", type=TokensType(), help="KV tokens of each engine, where it does not tell or is wrong.")
+@click.option("--context", type=TokensType(), help="Longest sequence of each engine; embedded: window of each slot.")
+@click.option("--prefill-rate", type=float, metavar="TOKENS/S", help="Prefill speed of each engine, for predictions.")
+@click.option("--model", metavar="MODEL", help="Embedded engine: GGUF path or hf://owner/repo/file.gguf.")
+@click.option("--slots", type=int, default=2, show_default=True, help="Embedded engine: sequences that run together.")
+@click.option("--threads", type=int, help="Embedded engine: CPU threads; default: all cores.")
+@click.option("--claim", metavar="DIRECTORY", type=click.Path(exists=True), help="Enforce what this evidence proves.")
+@click.option("--state", type=click.Path(file_okay=False), help="Directory for usage and engine logs.")
+@click.option("--body-limit", metavar="SIZE", help="Longest request body, e.g. 64MiB.")
+@click.option("--check", is_flag=True, help="Check the configuration against its engines and stop.")
+def serve(fleet: str | None, check: bool, **choices: Any) -> int:
+    """Serve an OpenAI-compatible API in front of one embedded engine (no arguments), of engines that run already
+    (--engines), or of a fleet described in a file.
+
+    Every request is counted, admitted or refused by what its engine's KV cache holds, sent where most of its prompt is
+    cached, and metered. SIGTERM drains: what is open is finished, then the gateway ends.
+    """
+    import asyncio
+    import logging
+
+    config = _config(fleet, choices)
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    if check:
+        raise UsageError("--check is not there yet", advice="start without it")
+    from longproof.gateway.serve import Serving
+    from longproof.gateway.serve import serve as serve_fleet
+
+    def ready(url: str) -> None:
+        click.echo(f"serving at {url}/v1", err=True)
+
+    serving = Serving(proven={}, ready=ready)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        cut_off = runner.run(serve_fleet(config, serving))
+    return EXIT_GATE_FAILED if cut_off else EXIT_OK
+
+
+def _loop_factory() -> Any:
+    try:
+        import uvloop
+    except ImportError:  # Windows has none: asyncio's own loop serves, at a third more processor time
+        return None
+    return uvloop.new_event_loop
+
+
+def _config(fleet: str | None, choices: dict[str, Any]) -> FleetConfig:
+    from dataclasses import replace
+    from pathlib import Path
+
+    from longproof.gateway.byte_size import parse_bytes
+    from longproof.gateway.config import config_from, read_config
+
+    if fleet is not None:
+        for name in ("engines", "kv_events", "kv_capacity", "context", "prefill_rate", "model", "threads"):
+            if choices[name] is not None:
+                option = "--" + name.replace("_", "-")
+                raise UsageError(
+                    f"{option} goes without a file", advice=f"write it into {fleet}, or leave the file out"
+                )
+        config = read_config(Path(fleet))
+    else:
+        config = config_from(_document(choices), where=Path("command line"))
+    overrules = {
+        name: value
+        for name, value in (
+            ("host", choices["host"]),
+            ("port", choices["port"]),
+            ("state", None if choices["state"] is None else Path(choices["state"])),
+            ("body_limit", None if choices["body_limit"] is None else parse_bytes(choices["body_limit"])),
+        )
+        if value is not None
+    }
+    return replace(config, gateway=replace(config.gateway, **overrules))
+
+
+def _document(choices: dict[str, Any]) -> dict[str, object]:
+    served = {name: choices[name] for name in ("kv_capacity", "context", "prefill_rate") if choices[name] is not None}
+    if choices["engines"] is None:
+        if choices["kv_events"] is not None:
+            raise UsageError("--kv-events goes with --engines", advice="the embedded engine publishes none")
+        engine = {name: choices[name] for name in ("model", "slots", "threads") if choices[name] is not None}
+        return {"engine": [{**served, **engine}]}
+    urls = [url.strip() for url in choices["engines"].split(",") if url.strip()]
+    events = [end.strip() for end in (choices["kv_events"] or "").split(",") if end.strip()]
+    if events and len(events) != len(urls):
+        raise UsageError(
+            f"{len(urls)} engines and {len(events)} --kv-events were given", advice="give one endpoint per engine"
+        )
+    replicas: list[dict[str, object]] = [{"url": url, **served} for url in urls]
+    for replica, endpoint in zip(replicas, events, strict=False):
+        replica["kv_events"] = endpoint
+    return {"replica": replicas}

@@ -1,0 +1,198 @@
+"""The whole gateway, put together: the one place where its parts know each other.
+
+engines started, met ─▶ rules ─▶ controller + router ─▶ desk
+                              └▶ counting, meter, keys ─▶ routes ─▶ listener ─▶ … ─▶ SIGTERM ─▶ drained
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from longproof.clock import NS_PER_S, Clock, SystemClock
+from longproof.domain.fleet import ReplicaState
+from longproof.gateway.config import FleetConfig, GatewaySection
+from longproof.gateway.desk import Desk
+from longproof.gateway.exchange import Surroundings
+from longproof.gateway.fleet import Fleet
+from longproof.gateway.generate import AnswerRules, Generations
+from longproof.gateway.health import Health
+from longproof.gateway.intake import Intake
+from longproof.gateway.introduce import Met, meet
+from longproof.gateway.keys import KeyRing
+from longproof.gateway.launched import standing_replicas, stop_all
+from longproof.gateway.ledger_store import open_ledger
+from longproof.gateway.listener import Listener, Tls
+from longproof.gateway.meter import MeterSettings, UsageMeter
+from longproof.gateway.models import ModelList
+from longproof.gateway.pass_through import SAFE_ROUTES, PassThrough
+from longproof.gateway.routes import Routes
+from longproof.gateway.rules import controller_config, key_rules, price_book, routing_rule
+from longproof.gateway.upstream import Upstream
+from longproof.policy.claim_gate import ProvenLimits
+from longproof.policy.controller import Controller
+from longproof.policy.routing import PrefixRouter
+
+_log = logging.getLogger("longproof.gateway")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """What `serve` is told besides the file. `proven`: what claims say, by model. `engines_within_s`: how long engines
+    may take to answer at the start. `ready`: called once with the URL when the gateway listens."""
+
+    proven: Mapping[str, ProvenLimits]
+    engines_within_s: float = 30.0
+    ready: Callable[[str], None] = lambda _: None
+
+
+async def serve(config: FleetConfig, serving: Serving) -> int:
+    """Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once. Returns how many requests were cut
+    off. Raises UserError when it cannot start."""
+    stop = _Signals()
+    section, clock = config.gateway, SystemClock()
+    async with AsyncExitStack() as closing:
+        state = state_directory(section)
+        standing = await standing_replicas(config, state / "engines")
+        closing.push_async_callback(stop_all, standing)
+        met = await meet(standing, within_s=serving.engines_within_s, count_workers=section.count_workers)
+        closing.push_async_callback(met.aclose)
+        parts = _decisions(config, serving, met, clock)
+        meter = _meter(config, state, clock)
+        await asyncio.to_thread(meter.start)
+        closing.push_async_callback(asyncio.to_thread, meter.close)
+        upstream = await closing.enter_async_context(Upstream())
+        fleet = Fleet(tuple(one.replica for one in met.replicas), upstream, created_s=int(clock.wall().timestamp()))
+        desk = Desk(parts, clock)
+        around = Surroundings(
+            desk=desk,
+            fleet=fleet,
+            counting=met.counting,
+            meter=meter,
+            clock=clock,
+            silence_s=section.silence / NS_PER_S,
+        )
+        health = Health(lambda: _nothing_up(parts, clock))
+        routes = _routes(config, around, health)
+        desk.start()
+        closing.callback(desk.stop)
+        listener = Listener(routes, host=section.host, port=section.port, tls=_tls(config))
+        url = await listener.start()
+        closing.push_async_callback(listener.close)
+        gc.collect()
+        gc.freeze()  # what exists now stays: it need not be looked through again at every collection
+        serving.ready(url)
+        await stop.first.wait()
+        health.draining = True
+        _log.info("draining: %d requests are open", routes.open)
+        drained = asyncio.create_task(
+            listener.drain(grace_s=section.drain_grace / NS_PER_S, within_s=section.drain_within / NS_PER_S)
+        )
+        hurried = asyncio.create_task(stop.second.wait())
+        await asyncio.wait((drained, hurried), return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        if drained.done():
+            return drained.result()
+        drained.cancel()
+        return await listener.close()
+
+
+def state_directory(section: GatewaySection) -> Path:
+    """Where usage and engine logs are kept: as configured, else the user's own, one per port."""
+    if section.state is not None:
+        return section.state
+    if section.port == 0:
+        return Path(tempfile.mkdtemp(prefix="longproof-gateway-"))
+    return platformdirs.user_state_path("longproof") / f"gateway-{section.port}"
+
+
+def _decisions(config: FleetConfig, serving: Serving, met: Met, clock: Clock) -> Controller:
+    router = PrefixRouter(routing_rule(config))
+    for one in met.replicas:
+        router.follow(
+            one.replica.name,
+            block_tokens=one.ruled.rule.block_tokens,
+            cache_blocks=one.ruled.cache_blocks,
+            events=one.standing.section.kv_events is not None,
+        )
+    controller = Controller(controller_config(config, (one.ruled.rule for one in met.replicas), serving.proven), router)
+    for one in met.replicas:
+        if one.engine is None:
+            controller.on_replica(one.replica.name, ReplicaState.DOWN, clock.now_ns())
+    return controller
+
+
+def _meter(config: FleetConfig, state: Path, clock: Clock) -> UsageMeter:
+    directory = state / "usage"
+    directory.mkdir(parents=True, exist_ok=True)
+    settings = MeterSettings(
+        gateway=config.gateway.name,
+        book=price_book(config.price),
+    )
+    return UsageMeter(directory, open_ledger(config.gateway.ledger or directory / "ledger.sqlite"), settings, clock)
+
+
+def _routes(config: FleetConfig, around: Surroundings, health: Health) -> Routes:
+    section = config.gateway
+    keys = KeyRing.of(key_rules(config))
+    intake = Intake(
+        body_limit_bytes=section.body_limit,
+        open_limit_bytes=max(section.open_limit, section.body_limit),
+        body_timeout_s=section.body_timeout / NS_PER_S,
+    )
+    rules = AnswerRules(
+        keepalive_s=section.keepalive / NS_PER_S,
+        stall_s=section.stall / NS_PER_S,
+        default_output_tokens=section.default_output_tokens,
+    )
+    generations, models = Generations(around, intake, keys, rules), ModelList(around.fleet, keys)
+    passing = PassThrough(around.fleet, intake, keys, around.clock, timeout_s=section.silence / NS_PER_S)
+    routes = Routes()
+    routes.add("POST", "/v1/chat/completions", generations.chat)
+    routes.add("POST", "/v1/completions", generations.completions)
+    routes.add("GET", "/v1/models", models.all)
+    routes.add("GET", "/v1/models/*", models.one)
+    for path in ("/health", "/live"):
+        routes.add("GET", path, health.live)
+    routes.add("GET", "/ready", health.ready)
+    for path in dict.fromkeys((*SAFE_ROUTES, *section.pass_through)):
+        routes.add("POST", path, passing.answer)
+    return routes
+
+
+def _tls(config: FleetConfig) -> Tls | None:
+    section, base = config.gateway.tls, config.directory
+    if section is None:
+        return None
+    return Tls(
+        certificate=base / section.certificate,
+        key=base / section.key,
+        client_ca=None if section.client_ca is None else base / section.client_ca,
+    )
+
+
+def _nothing_up(controller: Controller, clock: Clock) -> str | None:
+    states = [replica.state for replica in controller.snapshot(clock.now_ns()).replicas]
+    return None if ReplicaState.UP in states else "no replica is up"
+
+
+class _Signals:
+    """SIGTERM and SIGINT: the first asks for order, the second for haste."""
+
+    def __init__(self) -> None:
+        self.first, self.second = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, self._came)
+
+    def _came(self) -> None:
+        (self.second if self.first.is_set() else self.first).set()
