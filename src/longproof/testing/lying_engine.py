@@ -29,6 +29,7 @@ from longproof.testing.engine_control import EngineControl
 from longproof.testing.engine_log import EngineLog
 from longproof.testing.engine_state import EngineState
 from longproof.testing.fake_pool import OverCapacity
+from longproof.testing.kv_publisher import KvPublisher
 from longproof.testing.lies import LIES
 from longproof.testing.restart_changes import after_restart
 from longproof.testing.side_channel import SideChannel
@@ -56,6 +57,7 @@ class LyingEngine:
         self._side_channel = side_channel
         self._life: _Life | None = None
         self._control: EngineControl | None = None
+        self._kv: KvPublisher | None = None
 
     @property
     def url(self) -> str:
@@ -63,6 +65,14 @@ class LyingEngine:
         if not self._port:
             raise RuntimeError("the engine was never started")
         return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def kv_publisher(self) -> KvPublisher:
+        """What publishes its cache: `endpoint`, `replay`. RuntimeError where it was told to publish nothing, or never
+        started."""
+        if self._kv is None:
+            raise RuntimeError("the engine publishes nothing: give its behaviour kv_events")
+        return self._kv
 
     @property
     def alive(self) -> bool:
@@ -77,7 +87,11 @@ class LyingEngine:
         listener = _listen(self._port)
         self._port = listener.getsockname()[1]
         self.lives += 1
-        self._life = _Life(self._as_lived(self.behaviour), self.log, listener, self._side_channel)
+        if self.behaviour.kv_events is not None:
+            if self._kv is None:
+                self._kv = KvPublisher(self.behaviour.kv_events, block_tokens=self.behaviour.dialect.cache_block_tokens)
+            self._kv.open()
+        self._life = _Life(self._as_lived(self.behaviour), self.log, listener, self._side_channel, self._kv)
         return self.url
 
     def restart(self) -> str:
@@ -99,12 +113,16 @@ class LyingEngine:
         if self._life is not None:
             self._life.stop()
             self._life = None
+        if self._kv is not None:
+            self._kv.close()
 
     def crash(self) -> None:
         """Drops every connection and stops listening; `start` begins a new life on the same port, with an empty
         cache."""
         if self._life is not None:
             self._life.go_down()
+        if self._kv is not None:
+            self._kv.close()
 
     def behave(self, behaviour: Behaviour) -> None:
         """Other lies from the next request on. ValueError for what only a new start can change: dialect, slots, pool,
@@ -117,6 +135,7 @@ class LyingEngine:
             "cache_entries",
             "window_tokens",
             "in_steps",
+            "kv_events",
         )
         changed = [name for name in fixed if getattr(behaviour, name) != getattr(self.behaviour, name)]
         if changed and self.alive:
@@ -173,9 +192,14 @@ class _Life:
     """One run of the server, from listening to its end: a thread with an event loop of its own."""
 
     def __init__(
-        self, behaviour: Behaviour, log: EngineLog, listener: socket.socket, side_channel: SideChannel | None
+        self,
+        behaviour: Behaviour,
+        log: EngineLog,
+        listener: socket.socket,
+        side_channel: SideChannel | None,
+        kv: KvPublisher | None,
     ) -> None:
-        self.state = EngineState(behaviour, log, self.go_down, side_channel)
+        self.state = EngineState(behaviour, log, self.go_down, side_channel, kv)
         self._listener = listener
         self._down = False
         config = uvicorn.Config(
