@@ -184,24 +184,35 @@ class GuessedContents:
 
     def use(self, blocks: Sequence[int], room: int) -> int:
         marks = self._marks
-        allowed = len(marks) + room
-        for name in reversed(blocks):
-            marks[name] = marks.get(name, 0) + _USE
-            marks.move_to_end(name)
-        self._evict(min(allowed, self.capacity_blocks))
-        return len(blocks)
+        limit = len(marks) + room
+        for name in blocks:  # first of all, so that making room does not take them
+            if name in marks:
+                marks[name] += _USE
+        missing = [at for at, name in enumerate(blocks) if name not in marks]
+        self._evict(max(0, min(limit, self.capacity_blocks) - len(missing)))
+        fits = max(0, limit - len(marks))
+        noted = missing[fits] if fits < len(missing) else len(blocks)
+        for at in missing[:fits]:
+            marks[blocks[at]] = _USE
+        for name in blocks[noted:]:
+            if name in marks:
+                self._unuse(name, kept=False)
+        return noted
 
     def unuse(self, blocks: Sequence[int], kept: bool) -> None:
-        marks = self._marks
         for name in reversed(blocks):
-            mark = marks.get(name, 0)
-            left = max(mark - _USE, mark & _TIERS) | int(kept)
-            if left:
-                marks[name] = left
-                marks.move_to_end(name)
-            else:
-                marks.pop(name, None)
+            self._unuse(name, kept)
         self._evict(self.capacity_blocks)
+
+    def _unuse(self, name: int, kept: bool) -> None:
+        marks = self._marks
+        mark = marks.get(name, 0)
+        left = max(mark - _USE, mark & _TIERS) | int(kept)
+        if left:
+            marks[name] = left
+            marks.move_to_end(name)
+        else:
+            marks.pop(name, None)
 
     def _evict(self, down_to: int) -> None:
         """Drop the oldest that no request uses. Those in use are passed over once, so this ends."""
