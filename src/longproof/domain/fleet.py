@@ -34,7 +34,6 @@ class StageSnapshot:
     block_tokens: int
     capacity_blocks: int
     held_blocks: int
-    used_blocks: int
     private_blocks: int
     shared_blocks: int
     foreign_blocks: int
@@ -44,6 +43,7 @@ class StageSnapshot:
     requests: int
     evictable_blocks: int | None = None
     drift_blocks: int | None = None
+    used_blocks: int | None = None
 
     @property
     def free_blocks(self) -> int:

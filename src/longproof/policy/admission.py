@@ -167,7 +167,8 @@ def _checks(
         ]
     found: list[Check] = []
     for state in pools:
-        need, unit = state.pool.need, "tokens" if state.pool.need.block_tokens == 1 else "blocks"
+        need = state.pool.need
+        unit = "places" if not need.grows else "tokens" if need.block_tokens == 1 else "blocks"
         if question is Question.CAPACITY:
             needed, available = need.blocks(shape.total_tokens), state.pool.capacity_blocks
         else:

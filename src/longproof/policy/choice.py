@@ -111,6 +111,10 @@ class Router(Protocol):
         """What the replica's prefix cache holds has changed."""
         ...
 
+    def cached_blocks(self, replica: str) -> int | None:
+        """Named blocks that are in its prefix cache as far as is known, in use or not; None = nothing is known."""
+        ...
+
     def forget(self, replica: str) -> None:
         """The replica lost everything it had cached: restarted, or gone."""
         ...

@@ -220,7 +220,7 @@ class Controller:
 
     def snapshot(self, now_ns: int) -> FleetSnapshot:
         """Everything, as it is."""
-        view = FleetView(self.config, self._replicas, self._group_list, self._tenants, self._requests)
+        view = FleetView(self.config, self._replicas, self._group_list, self._tenants, self._requests, self._router)
         return view.at(max(now_ns, self._now_ns), self._tally.counters(), self._lengths())
 
     # ── one request's way ─────────────────────────────────────────────────────────────────────────────────────────

@@ -16,6 +16,7 @@ from longproof.domain.fleet import (
     TenantSnapshot,
     WaitingSnapshot,
 )
+from longproof.policy.choice import Router
 from longproof.policy.controller_config import NS_PER_S, ControllerConfig
 from longproof.policy.placing import Group
 from longproof.policy.replica import Replica
@@ -34,6 +35,7 @@ class FleetView:
     groups: Sequence[Group]
     tenants: Tenants
     requests: Mapping[str, Request]
+    router: Router
 
     def at(self, now_ns: int, counters: Counters, lengths: Mapping[str, int]) -> FleetSnapshot:
         """The snapshot. `lengths`: tokens by request that are in a cache by now."""
@@ -66,8 +68,12 @@ class FleetView:
         paused = state is ReplicaState.UP and now_ns < replica.not_before_ns
         used = replica.ledger.used_blocks(lengths)
         stages: list[StageSnapshot] = []
+        cached = self.router.cached_blocks(replica.name)
         for name, account in replica.ledger.accounts.items():
             pool = account.pool
+            evictable = None
+            if cached is not None:  # cached and not in use, but no more than is free: an index may believe too much
+                evictable = max(0, min(account.free_blocks, account.span_blocks(0, cached) - account.shared_blocks))
             stages.append(
                 StageSnapshot(
                     stage=pool.stage,
@@ -82,6 +88,7 @@ class FleetView:
                     resume_blocks=pool.stop_blocks if pool.resume_blocks is None else pool.resume_blocks,
                     stopped=account.stopped,
                     requests=account.requests,
+                    evictable_blocks=evictable,
                     drift_blocks=replica.drift_blocks(name),
                 )
             )

@@ -35,6 +35,11 @@ class BlockNeed:
         if self.block_tokens < 1 or self.full_groups < 0 or self.fixed_blocks < 0:
             raise ValueError(f"not a claim on a pool: {self}")
 
+    @property
+    def grows(self) -> bool:
+        """Whether it depends on the length at all: a place in a batch (``full_groups=0, fixed_blocks=1``) does not."""
+        return self.full_groups > 0 or bool(self.windows)
+
     def blocks(self, tokens: int) -> int:
         """Blocks a request of `tokens` holds; 0 for no tokens. Raises ValueError for a negative length."""
         if tokens < 0:

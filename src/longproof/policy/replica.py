@@ -33,6 +33,7 @@ class Replica:
         self.ledger = Ledger.of(pools, block_tokens=rule.block_tokens)
         self._prefill_pools = tuple(pool.name for pool in pools if pool.stage in rule.prefill_stages)
         self._pool_names = tuple(pool.name for pool in pools)
+        self._one_stage = sum(pool.need.grows for pool in pools) == 1
         self.longest_tokens = longest_total_tokens(self.ledger.states(), rule.admission)
         self.state = ReplicaState.UP
         self.not_before_ns = 0
@@ -203,17 +204,21 @@ class Replica:
         if sample.kv_usage is None:
             return
         for name, account in self.ledger.accounts.items():
+            if not account.pool.need.grows:
+                continue
             excess = round(sample.kv_usage * account.pool.capacity_blocks) - used_blocks.get(name, 0)
             # one sample may be a step old: only what two in a row show is somebody else's
             lasting = max(0, min(excess, self._excess.get(name, 0)))
             self._excess[name] = excess
-            if len(self.ledger.accounts) == 1 and lasting != account.foreign_blocks:
+            if self._one_stage and lasting != account.foreign_blocks:
                 self.ledger.set_foreign(name, lasting)
 
     def apply_caution(self, now_ns: int) -> None:
         """Hold back what caution says by now."""
         share = self.caution.share(now_ns)
         for name, account in self.ledger.accounts.items():
+            if not account.pool.need.grows:
+                continue
             blocks = int(share * account.pool.capacity_blocks)
             if blocks != account.caution_blocks:
                 self.ledger.set_caution(name, blocks)

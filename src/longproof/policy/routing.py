@@ -141,6 +141,10 @@ class PrefixRouter:
         """What the replica's prefix cache holds has changed."""
         self.index.apply(replica, event)
 
+    def cached_blocks(self, replica: str) -> int | None:
+        """Blocks known to be there; None where contents are not followed."""
+        return self.index.known_blocks(replica) if replica in self._followed else None
+
     def forget(self, replica: str) -> None:
         """The replica lost what it had cached; it is followed further, from nothing."""
         known = self._followed.get(replica)

@@ -22,7 +22,10 @@ _ALARM_NS = 30 * NS_PER_S
 
 
 def marked(pool: Pool, rule: WatermarkRule) -> Pool:
-    """`pool` with the marks of `rule`. A pool that keeps more free by itself keeps it."""
+    """`pool` with the marks of `rule`. A pool that keeps more free by itself keeps it; one of places, into which nobody
+    grows, has none."""
+    if not pool.need.grows:
+        return pool
     stop = min(pool.stop_blocks, int(pool.capacity_blocks * rule.stop))
     resume = min(stop, int(pool.capacity_blocks * rule.resume))
     return replace(pool, watermark_blocks=pool.capacity_blocks - stop, resume_blocks=resume)
