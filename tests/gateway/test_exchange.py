@@ -93,7 +93,7 @@ async def test_each_replica_is_asked_once_and_retry_after_is_theirs_when_all_ref
     # nobody is asked again before its seven seconds are over
     assert again.status == 503
     assert (len(first.log.requests), len(second.log.requests)) == (1, 1)
-    assert [end.ending for end in gateway.books.ends] == ["refused"]
+    assert [end.ending for end in gateway.books.ends] == ["rejected"]
 
 
 async def test_the_next_replica_is_asked_when_one_refuses_inside_a_stream(shell: Start) -> None:

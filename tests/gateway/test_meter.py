@@ -19,7 +19,8 @@ from longproof.gateway.ledger_rows import Intent, Row, Settlement
 from longproof.gateway.ledger_store import Settled, SqliteLedger, open_ledger
 from longproof.gateway.meter import MeterSettings, UsageMeter
 from longproof.gateway.ports import Admitted, Spent
-from longproof.policy.metering import Ending, PriceBook, Prices, Sku
+from longproof.policy.arrivals import EndKind
+from longproof.policy.metering import PriceBook, Prices, Sku
 from longproof.testing.fake_clock import FakeClock
 
 S = 1_000_000_000
@@ -47,11 +48,11 @@ def admitted(name: str, *, replica: str = "a", predicted: int | None = None, at_
 
 
 def spent(
-    name: str, *, ending: Ending = Ending.COMPLETED, cached: int | None = 400, output: int = 50, at_ns: int = 10 * S
+    name: str, *, ending: EndKind = EndKind.COMPLETED, cached: int | None = 400, output: int = 50, at_ns: int = 10 * S
 ) -> Spent:
     return Spent(
         id=name,
-        ending=ending.value,
+        ending=ending,
         status=200,
         input_tokens=1_000,
         cached_tokens=cached,
@@ -59,6 +60,7 @@ def spent(
         reported=True,
         at_ns=at_ns,
         first_token_ns=at_ns - 2 * S,
+        kv_token_ms=10_050_000,
     )
 
 
@@ -75,7 +77,7 @@ def test_a_request_is_on_the_books_once_when_it_ended(tmp_path: Path) -> None:
     assert meter.start() == 0
     meter.admitted(admitted("r1"))
     meter.spent(spent("r1"))
-    meter.spent(spent("r1", ending=Ending.FAILED))  # a second end changes nothing
+    meter.spent(spent("r1", ending=EndKind.FAILED))  # a second end changes nothing
     meter.spent(spent("never admitted"))
     meter.close()
     ((intent, settlement),) = settled_in(tmp_path)
@@ -83,7 +85,6 @@ def test_a_request_is_on_the_books_once_when_it_ended(tmp_path: Path) -> None:
     # 600 cold x 1 $/M + 400 cached x 0.1 $/M + 50 x 2 $/M = 600,000 + 40,000 + 100,000 nano-USD
     assert (settlement.ending, settlement.sku, settlement.total_nano_usd) == ("completed", "chat", 740_000)
     assert (settlement.ran_ns, settlement.ttft_ns) == (10 * S, 8 * S)
-    # 1,000 x 10 s + 50 x 2 s / 2 = 10,050 token-s
     assert settlement.kv_token_ms == 10_050_000
     assert list(tmp_path.glob("journal-*")) == []
 
@@ -270,7 +271,7 @@ def test_the_whole_lines_count_when_a_segment_is_torn(tmp_path: Path) -> None:
 def test_takings_are_the_sum_of_the_bills(tmp_path: Path) -> None:
     meter = meter_in(tmp_path)
     meter.start()
-    for name, ending in (("a", Ending.COMPLETED), ("b", Ending.CANCELLED), ("c", Ending.FAILED)):
+    for name, ending in (("a", EndKind.COMPLETED), ("b", EndKind.CANCELLED), ("c", EndKind.FAILED)):
         meter.admitted(admitted(name))
         meter.spent(spent(name, ending=ending))
     takings = meter.state().takings

@@ -103,6 +103,10 @@ class Desk:
         if self._tickets.pop(request_id, None) is not None:
             self.act(self.controller.cancel(request_id, self._clock.now_ns()))
 
+    def kv_token_ms(self, request_id: str) -> int | None:
+        """The cache it has occupied so far, in token-milliseconds; ask before it leaves."""
+        return self.controller.kv_token_ms(request_id, self._clock.now_ns())
+
     def act(self, actions: Iterable[Action]) -> None:
         """Hands actions to those they are for; one for a request that has left is dropped: its end was told already."""
         for action in actions:

@@ -45,7 +45,6 @@ _REPORT_EVERY_TOKENS = 16
 _LONGEST_ERROR_BYTES = 1 << 20
 _UNREACHED_BACKOFF_NS = 2 * NS_PER_S
 _BUSY = (429, 503)
-_METERED_AS = {EndKind.COMPLETED: "completed", EndKind.CANCELLED: "cancelled", EndKind.FAILED: "failed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,6 +281,7 @@ class Exchange:
             self._counting.cancel()
         ask, usage = self._ask, self._usage or Usage()
         made = self._passed_tokens if usage.completion_tokens is None else usage.completion_tokens
+        occupied = self._around.desk.kv_token_ms(ask.id) if self._metered else None
         if self._placed:
             end = Ended(
                 kind=self.end,
@@ -294,13 +294,13 @@ class Exchange:
         else:
             self._around.desk.cancel(ask.id)
         if self._metered:
-            self._around.meter.spent(self._spent(usage, made))
+            self._around.meter.spent(self._spent(usage, made, occupied))
 
-    def _spent(self, usage: Usage, output_tokens: int) -> Spent:
+    def _spent(self, usage: Usage, output_tokens: int, kv_token_ms: int | None) -> Spent:
         given = usage.prompt_tokens
         return Spent(
             id=self._ask.id,
-            ending=_METERED_AS.get(self.end, "refused") if self._placed else "refused",
+            ending=self.end if self._placed else EndKind.REJECTED,
             status=self._down.status,
             input_tokens=self._bound.input_tokens if given is None else given,
             cached_tokens=usage.cached_tokens,
@@ -308,6 +308,7 @@ class Exchange:
             reported=given is not None,
             at_ns=self._around.clock.now_ns(),
             first_token_ns=self._first_token_ns,
+            kv_token_ms=kv_token_ms,
         )
 
 

@@ -29,15 +29,14 @@ from longproof.gateway.ledger_store import LedgerStore
 from longproof.gateway.meter_lock import MeterLock
 from longproof.gateway.ports import Admitted, MeterUnavailable, Spent
 from longproof.gateway.takings import Takings, TakingsView
+from longproof.policy.arrivals import EndKind
 from longproof.policy.metering import (
     CacheSource,
     Ending,
     PriceBook,
     RequestUsage,
-    Stay,
     UsageSource,
     bill,
-    residency_token_ms,
 )
 
 FOLD_EVERY_S = 0.25
@@ -142,7 +141,7 @@ class UsageMeter:
         """Writes down how `request` ended. A second end changes nothing; one that was never admitted is not ours."""
         running = self._running.pop(request.id, None)
         if running is not None:
-            self._settle(running, Ending(request.ending), request)
+            self._settle(running, Ending(request.ending.value), request)
 
     def state(self) -> MeterState:
         """How the meter is, and what was taken since it started."""
@@ -252,17 +251,17 @@ def _kept(text: str) -> str:
 
 
 def _usage(end: Spent, running: _Running) -> RequestUsage:
-    stay = Stay(sent_ns=running.sent_ns, ended_ns=end.at_ns, first_token_ns=end.first_token_ns)
     cached, cached_from = end.cached_tokens, CacheSource.ENGINE
     if cached is None:
         cached, cached_from = running.predicted_cached_tokens, CacheSource.PREDICTED
-    input_tokens, output_tokens = min(end.input_tokens, _MOST_TOKENS), min(end.output_tokens, _MOST_TOKENS)
+    began = end.ending is not EndKind.REJECTED
+    input_tokens = min(end.input_tokens, _MOST_TOKENS) if began else 0
     return RequestUsage(
         input_tokens=input_tokens,
-        output_tokens=output_tokens,
+        output_tokens=min(end.output_tokens, _MOST_TOKENS) if began else 0,
         cached_tokens=None if cached is None else min(cached, input_tokens),
         cached_from=CacheSource.UNKNOWN if cached is None else cached_from,
-        kv_token_ms=min(residency_token_ms(input_tokens, output_tokens, stay), _MOST_TOKEN_MS),
+        kv_token_ms=None if end.kv_token_ms is None else min(end.kv_token_ms, _MOST_TOKEN_MS),
         counted_by=UsageSource.ENGINE if end.reported else UsageSource.GATEWAY,
     )
 
@@ -271,11 +270,12 @@ def _nothing(at_ns: int) -> Spent:
     """The end of a request whose replica refused it: nothing was used."""
     return Spent(
         id="",
-        ending=Ending.REJECTED,
+        ending=EndKind.REJECTED,
         status=0,
         input_tokens=0,
         cached_tokens=0,
         output_tokens=0,
         reported=False,
         at_ns=at_ns,
+        kv_token_ms=0,
     )

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from longproof.gateway.ask import Ask
 from longproof.policy.actions import Action, Decision
-from longproof.policy.arrivals import Arrival, Ended
+from longproof.policy.arrivals import Arrival, Ended, EndKind
 
 
 class Controls(Protocol):
@@ -31,6 +31,7 @@ class Controls(Protocol):
     def on_finish(self, request_id: str, end: Ended, now_ns: int, /) -> Sequence[Action]: ...
     def on_tick(self, now_ns: int, /) -> Sequence[Action]: ...
     def cancel(self, request_id: str, now_ns: int, /) -> Sequence[Action]: ...
+    def kv_token_ms(self, request_id: str, now_ns: int, /) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +83,11 @@ class Admitted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
     """How an admitted request ended. Token counts are the engine's own where it told them (`reported`), else ours:
-    the counted input, and the chunks that were passed on."""
+    the counted input, and the chunks that were passed on. `kv_token_ms`: the cache it occupied, as the controller's
+    ledger has it, in token-milliseconds."""
 
     id: str
-    ending: str
+    ending: EndKind
     status: int
     input_tokens: int
     cached_tokens: int | None
@@ -93,6 +95,7 @@ class Spent:
     reported: bool
     at_ns: int
     first_token_ns: int | None = None
+    kv_token_ms: int | None = None
 
 
 class MeterUnavailable(Exception):  # noqa: N818 - named for the state it reports

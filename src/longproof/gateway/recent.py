@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longproof.policy.actions import Decision, Dispatch, Wait
+from longproof.policy.arrivals import Arrival
 from longproof.policy.choice import Score
 
 KEPT = 60
@@ -14,8 +15,7 @@ KEPT = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentDecision:
-    """One decision. `verdict`: sent, waits or refused; `detail`: the replica, or the refusal's code. `tenant` and
-    `model` are empty where they are not known any more."""
+    """One decision. `verdict`: sent, waits or refused; `detail`: the replica, or the refusal's code."""
 
     at_ns: int
     id: str
@@ -34,8 +34,8 @@ class RecentDecisions:
     def __init__(self, kept: int = KEPT) -> None:
         self._ring: deque[RecentDecision] = deque(maxlen=kept)
 
-    def add(self, decision: Decision, tenant: str, model: str, now_ns: int) -> None:
-        """One more."""
+    def add(self, decision: Decision, arrival: Arrival, now_ns: int) -> None:
+        """One more, about `arrival`."""
         match decision:
             case Dispatch():
                 verdict, detail, waited_ns = "sent", decision.replica, decision.waited_ns
@@ -47,8 +47,8 @@ class RecentDecisions:
             RecentDecision(
                 at_ns=now_ns,
                 id=decision.id,
-                tenant=tenant,
-                model=model,
+                tenant=arrival.tenant,
+                model=arrival.model,
                 verdict=verdict,
                 detail=detail,
                 reason=decision.reason,

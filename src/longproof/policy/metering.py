@@ -9,7 +9,8 @@
     micro-USD per million is pico-USD each; x quantity / 1,000 → nano-USD, half to even.
 
 Residency is sold because at long contexts memory, not arithmetic, limits the batch (`plan.cost`): a request of 200,000
-tokens that idles for a minute keeps out 12,000,000 token-seconds of others.
+tokens that idles for a minute keeps out 12,000,000 token-seconds of others. It is the integral over time of what the
+controller's ledger holds for a request (`Controller.kv_token_ms`), the same figure that tenants' budgets are spent by.
 
 What is not known is not a number: a request whose cache hits nobody reported has `cached_tokens` None and is billed as
 cold; a line without a price has the amount None, and so has the whole bill.
@@ -23,7 +24,6 @@ from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 
-NS_PER_MS = 1_000_000
 DEAREST = 10**9
 """Micro-USD per million: no price is above it, so that amounts stay within 64 bits."""
 
@@ -135,31 +135,6 @@ class PriceBook:
     def sku_of(self, model: str, pool: str) -> Sku | None:
         """The SKU of a request; None when nothing on the list covers it."""
         return next((sku for sku in self.skus if sku.covers(model, pool)), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stay:
-    """When a request held its cache. `first_token_ns` None = no output came. One clock for all three."""
-
-    sent_ns: int
-    ended_ns: int
-    first_token_ns: int | None = None
-
-
-def residency_token_ms(input_tokens: int, output_tokens: int, stay: Stay) -> int:
-    """The cache a request occupied, integrated over time, in token-milliseconds, rounded down.
-
-        tokens │        ___----┐        the input from being sent to the end,
-               │ ┌---¯¯¯░░░░░░░│        the output growing evenly from the first token to the end
-               │ │░░░░░░░░░░░░░│
-               └─┴───┴─────────┴─▶ time
-               sent  first   ended
-
-    Cached input counts too: it occupies the cache like any other. Time that runs backwards counts as none.
-    """
-    ran_ns = max(0, stay.ended_ns - stay.sent_ns)
-    grew_ns = 0 if stay.first_token_ns is None else max(0, stay.ended_ns - max(stay.first_token_ns, stay.sent_ns))
-    return (2 * input_tokens * ran_ns + output_tokens * grew_ns) // (2 * NS_PER_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from longproof.gateway.meter import MeterState
 from longproof.gateway.recent import RecentDecisions
 from longproof.gateway.takings import Sum, TakingsView
 from longproof.policy.actions import Dispatch, Refusal, Wait
+from longproof.policy.arrivals import Arrival
 from longproof.policy.choice import Score
 
 S = 1_000_000_000
@@ -370,6 +371,10 @@ def _meter() -> MeterState:
     )
 
 
+def _asked(name: str, tenant: str) -> Arrival:
+    return Arrival(id=name, tenant=tenant, model="llama-3.3-70b", input_tokens=1_236, exact=True, output_tokens=512)
+
+
 def _busy_decisions(now_ns: int) -> RecentDecisions:
     recent = RecentDecisions()
     scores = (
@@ -392,14 +397,11 @@ def _busy_decisions(now_ns: int) -> RecentDecisions:
                     retry_after_ns=14 * S,
                     scores=scores,
                 ),
-                "globex",
-                "llama-3.3-70b",
+                _asked(name, "globex"),
                 at_ns,
             )
         elif number % 4 == 2:
-            recent.add(
-                Wait(id=name, reason="long-0/kv is above its watermark", ahead=2), "acme", "llama-3.3-70b", at_ns
-            )
+            recent.add(Wait(id=name, reason="long-0/kv is above its watermark", ahead=2), _asked(name, "acme"), at_ns)
         else:
             recent.add(
                 Dispatch(
@@ -412,8 +414,7 @@ def _busy_decisions(now_ns: int) -> RecentDecisions:
                     ),
                     waited_ns=2 * S if number % 4 else 0,
                 ),
-                "acme",
-                "llama-3.3-70b",
+                _asked(name, "acme"),
                 at_ns,
             )
     return recent
