@@ -40,13 +40,15 @@ _EVENTS = {zmq.Event.CONNECTED: True, zmq.Event.DISCONNECTED: False}
 class KvSource:
     """One publisher. `endpoint` as ZeroMQ writes it (``tcp://host:5557``); with data parallelism every rank publishes
     on a port of its own, and each is a source of the same replica. `topic`: messages under others are not this
-    replica's ("" = any). `replay`: where lost messages can be asked for, None = nowhere."""
+    replica's ("" = any). `replay`: where lost messages can be asked for, None = nowhere. `block_tokens`: of the index;
+    `engine_block_tokens`: what the engine says its blocks are, None = it does not say."""
 
     replica: str
     endpoint: str
     topic: str = ""
     replay: str | None = None
     block_tokens: int = 16
+    engine_block_tokens: int | None = None
     most_blocks: int = 4_000_000
 
 
