@@ -1,4 +1,4 @@
-"""The index's self-test, against engines that publish rightly and wrongly; waits are short, what counts is the reason."""
+"""The index's self-test, against engines that publish rightly and wrongly. Waits are short; the reasons matter."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Sequence,
 
 from longproof.errors import ModelFileError
 from longproof.gateway.chat_template import ChatTemplate
-from longproof.gateway.model_tokenizer import ModelTokenizer
+from longproof.gateway.prompt_tokenizer import ModelTokenizer
 
 _CONTROL, _USER_DEFINED = 3, 4  # token types as gguf-py 0.19 numbers them
 _WORDS = (

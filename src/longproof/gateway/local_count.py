@@ -9,7 +9,7 @@ from longproof.domain.request import Route
 from longproof.gateway.ask import Json
 from longproof.gateway.chat_template import Uncountable
 from longproof.gateway.long_text import LongText
-from longproof.gateway.model_tokenizer import ModelTokenizer
+from longproof.gateway.prompt_tokenizer import ModelTokenizer
 from longproof.gateway.text_memory import TextMemory
 
 

@@ -11,32 +11,17 @@ Whether all this is what the engine does is not believed but checked (`count_che
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from longproof.errors import ModelFileError
 from longproof.gateway.chat_template import ChatTemplate
+from longproof.gateway.prompt_tokenizer import ModelTokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _ADVICE = "give the model's directory (tokenizer.json, tokenizer_config.json) or its GGUF file"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelTokenizer:
-    """`before`, `after`: ids that go around a plain text. `chat_bos`: the BOS that goes in front of a rendered chat
-    which does not begin with it already, as (text, id). `template` None: chats cannot be counted. `name` says which
-    files these were. `expansion`: how many times longer in bytes its normalizer can make a text that is not ASCII."""
-
-    tokenizer: Tokenizer
-    template: ChatTemplate | None
-    name: str
-    before: tuple[int, ...] = ()
-    after: tuple[int, ...] = ()
-    chat_bos: tuple[str, int] | None = None
-    expansion: int = 1
 
 
 def load_model_tokenizer(path: Path) -> ModelTokenizer:
