@@ -73,9 +73,6 @@ class StandIn:
     def on_tick(self, now_ns: int) -> Sequence[Action]:
         return self._next(now_ns)
 
-    def kv_token_ms(self, request_id: str, now_ns: int) -> int | None:
-        return None
-
     def cancel(self, request_id: str, now_ns: int) -> Sequence[Action]:
         self.told.append(("cancel", request_id, None))
         if request_id in self.waiting:

@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 @click.option("--slots", type=int, default=2, show_default=True, help="Embedded engine: sequences that run together.")
 @click.option("--threads", type=int, help="Embedded engine: CPU threads; default: all cores.")
 @click.option("--claim", metavar="DIRECTORY", type=click.Path(exists=True), help="Enforce what this evidence proves.")
+@click.option(
+    "--engines-within",
+    metavar="TIME",
+    default="30s",
+    show_default=True,
+    envvar="LONGPROOF_ENGINES_WITHIN",
+    help="How long to wait for engines at the start; whoever does not answer by then is taken to be down.",
+)
 @click.option("--state", type=click.Path(file_okay=False), help="Directory for usage and engine logs.")
 @click.option("--body-limit", metavar="SIZE", help="Longest request body, e.g. 64MiB.")
 @click.option("--check", is_flag=True, help="Check the configuration against its engines and stop.")
@@ -44,13 +52,16 @@ def serve(fleet: str | None, check: bool, **choices: Any) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if check:
         raise UsageError("--check is not there yet", advice="start without it")
+    from longproof.clock import NS_PER_S
+    from longproof.domain.units import parse_duration_ns
     from longproof.gateway.serve import Serving
     from longproof.gateway.serve import serve as serve_fleet
 
     def ready(url: str) -> None:
         click.echo(f"serving at {url}/v1", err=True)
 
-    serving = Serving(proven={}, ready=ready)
+    within_s = parse_duration_ns(choices["engines_within"]) / NS_PER_S
+    serving = Serving(proven={}, engines_within_s=within_s, ready=ready)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         cut_off = runner.run(serve_fleet(config, serving))
     return EXIT_GATE_FAILED if cut_off else EXIT_OK

@@ -96,7 +96,8 @@ class ServedSection(Section):
     """What replicas and engines have in common. What is left out is asked of the engine; what it does not tell is not
     limited.
 
-    `name` defaults to the address. `kv_capacity`, `context`, `slots`, `block_tokens` overrule what it tells.
+    `name` defaults to the address. `aliases`: further names that the engine itself answers to. `kv_capacity`,
+    `context`, `slots`, `block_tokens` overrule what it tells.
     `reservation`: "upfront" (input and output at entry), "incremental" (vLLM) or "sglang"; default: as its kind does.
     `prefill_rate` (tokens/s) and `decode_time` (one token of one stream) are what predictions rest on;
     `prefill_window`: uncached tokens that may be in prefill there at once. `kv_events`, `kv_replay`, `kv_topic`: where

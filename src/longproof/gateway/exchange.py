@@ -28,6 +28,7 @@ from longproof.gateway.errors import Problem
 from longproof.gateway.fleet import Fleet, Replica
 from longproof.gateway.ports import Admitted, Counted, Counting, Meter, MeterUnavailable, Spent
 from longproof.gateway.replies import (
+    REPLICA,
     busy_in_stream,
     dispatch_headers,
     is_error_event,
@@ -123,6 +124,7 @@ class Exchange:
         while True:
             word = await ticket.answer()
             if isinstance(word, Refusal):
+                self._down.headers.pop(REPLICA, None)
                 return await self._down.fail(problem_of(word))
             replica = self._around.fleet.by_name[word.replica]
             try:

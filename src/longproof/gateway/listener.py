@@ -54,6 +54,14 @@ class Tls:
         return context
 
 
+def _quiet() -> logging.Logger:
+    """For aiohttp, which would write a traceback for every malformed request: anybody could fill the disk with them.
+    What goes wrong in an answer is logged by `routes`."""
+    logger = logging.getLogger("longproof.gateway.http")
+    logger.setLevel(logging.CRITICAL)
+    return logger
+
+
 class Listener:
     """Answers HTTP/1.1 on one address with a table of routes."""
 
@@ -84,6 +92,7 @@ class Listener:
             max_line_size=_HEADER_BYTES,
             max_field_size=_HEADER_BYTES,
             lingering_time=0.5,
+            logger=_quiet(),
         )
         context = None if self._tls is None else self._tls.context()
         try:
