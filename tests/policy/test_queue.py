@@ -1,0 +1,171 @@
+"""The order of waiting: by size while fresh, by age once late, between tenants by service."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longproof.policy.controller_config import QueueRule, TenantRule
+from longproof.policy.queue import FairQueue, Ticket
+from longproof.policy.tenants import Tenant
+
+S = 1_000_000_000
+RULE = QueueRule(age_bound_ns=30 * S, overdue_share=0.5)
+
+
+class Waiting:
+    """A queue and tickets that are numbered as they come."""
+
+    def __init__(self, rule: QueueRule = RULE) -> None:
+        self.queue = FairQueue(rule)
+        self.number = 0
+
+    def add(self, name: str, tenant: Tenant, work_ns: int, at_ns: int = 0, priority: int = 0) -> Ticket:
+        self.number += 1
+        ticket = Ticket(name, tenant, priority, work_ns, at_ns, self.number)
+        self.queue.add(ticket)
+        return ticket
+
+    def fresh(self) -> list[str]:
+        return [ticket.id for ticket in self.queue.fresh()]
+
+    def late(self) -> list[str]:
+        return [ticket.id for ticket in self.queue.late()]
+
+    def take(self, ticket: Ticket) -> None:
+        self.queue.served(ticket)
+        self.queue.remove(ticket)
+
+
+def tenant(weight: float = 1.0, virtual_ns: float = 0.0) -> Tenant:
+    return Tenant(TenantRule(name="", weight=weight), virtual_ns=virtual_ns)
+
+
+def test_the_least_work_goes_first_when_all_are_fresh() -> None:
+    waiting, one = Waiting(), tenant()
+    waiting.add("giant", one, 60 * S)
+    waiting.add("short", one, S)
+    waiting.add("middle", one, 5 * S)
+    assert waiting.fresh() == ["short", "middle", "giant"]
+
+
+def test_a_smaller_priority_goes_first_when_it_is_larger_work() -> None:
+    waiting, one = Waiting(), tenant()
+    waiting.add("later", one, S, priority=1)
+    waiting.add("first", one, 60 * S, priority=0)
+    assert waiting.fresh() == ["first", "later"]
+
+
+def test_age_counts_and_size_no_longer_when_the_bound_is_passed() -> None:
+    waiting, one = Waiting(), tenant()
+    waiting.add("giant", one, 60 * S, at_ns=0)
+    waiting.add("low", one, S, at_ns=1, priority=9)
+    waiting.add("young", one, S, at_ns=20 * S)
+    waiting.queue.promote(30 * S + 1)
+    assert (waiting.late(), waiting.fresh()) == (["giant", "low"], ["young"])
+    assert waiting.queue.late_turn
+
+
+def test_the_late_get_their_share_and_no_more_when_others_wait() -> None:
+    waiting, one = Waiting(), tenant()
+    first = waiting.add("giant 1", one, 60 * S)
+    waiting.add("giant 2", one, 60 * S)
+    shorts = [waiting.add(f"short {i}", one, 10 * S, at_ns=29 * S) for i in range(9)]
+    waiting.queue.promote(31 * S)
+    assert waiting.queue.late_turn
+    waiting.take(first)
+    served = 0
+    while not waiting.queue.late_turn:
+        waiting.take(shorts[served])
+        served += 1
+    assert served == 6  # 6 · 10 s of shorts after 60 s of a giant: half each
+
+
+def test_the_late_go_on_when_nobody_else_waits() -> None:
+    waiting, one = Waiting(), tenant()
+    giants = [waiting.add(f"giant {i}", one, 60 * S) for i in range(3)]
+    waiting.queue.promote(30 * S)
+    for giant in giants:
+        assert waiting.queue.late_turn
+        waiting.take(giant)
+    assert not waiting.queue.late_turn
+
+
+def test_a_flood_delays_its_own_tenant_when_another_asks_for_little() -> None:
+    waiting, flood, modest = Waiting(), tenant(), tenant()
+    for i in range(100):
+        waiting.add(f"flood {i}", flood, S)
+    flood.serve(10 * S)  # it has had ten seconds already
+    waiting.add("modest", modest, 2 * S)
+    assert waiting.fresh()[0] == "modest"  # 0 + 2 s against 10 s + 1 s
+
+
+def test_a_larger_weight_gets_more_when_both_wait() -> None:
+    waiting, heavy, light = Waiting(), tenant(weight=3.0), tenant()
+    tickets = {}
+    for name, who in (("h", heavy), ("l", light)):
+        for i in range(40):
+            ticket = waiting.add(f"{name}{i}", who, S)
+            tickets[ticket.id] = ticket
+    taken: list[str] = []
+    for _ in range(40):
+        ticket = tickets[waiting.fresh()[0]]
+        ticket.tenant.serve(ticket.work_ns)
+        waiting.take(ticket)
+        taken.append(ticket.id[0])
+    assert abs(taken.count("h") - 30) <= 1  # three in four
+
+
+def test_a_request_keeps_its_place_when_an_engine_sent_it_back() -> None:
+    waiting, one = Waiting(), tenant()
+    first = waiting.add("first", one, S, at_ns=0)
+    waiting.queue.remove(first)
+    waiting.add("second", one, S, at_ns=1)
+    waiting.queue.add(first)
+    waiting.queue.promote(30 * S + 5)
+    assert waiting.late() == ["first", "second"]
+
+
+def test_the_work_ahead_grows_with_those_that_are_smaller() -> None:
+    waiting, one = Waiting(), tenant()
+    for _ in range(10):
+        waiting.add("short", one, S)
+    waiting.add("giant", one, 500 * S)
+    ahead, late = waiting.queue.work_ahead_ns(60 * S)
+    assert (ahead, late) == (10 * S, 0)
+    assert waiting.queue.work_ahead_ns(1)[0] == 0
+
+
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["add", "remove", "promote", "rework", "take"]), st.integers(0, 40), st.integers(0, 3)
+        ),
+        max_size=60,
+    )
+)
+def test_everybody_stands_in_exactly_one_lane_after_any_history(steps: list[tuple[str, int, int]]) -> None:
+    waiting, tenants = Waiting(QueueRule(age_bound_ns=10)), [tenant(), tenant(2.0), tenant(), tenant()]
+    here: list[Ticket] = []
+    now = 0
+    for what, number, who in steps:
+        now += number % 7
+        if what == "add":
+            here.append(waiting.add(f"r{len(here)}", tenants[who], number * 3, at_ns=now, priority=who % 2))
+        elif what == "promote":
+            waiting.queue.promote(now)
+        elif here:
+            ticket = here[number % len(here)]
+            if what == "rework":
+                waiting.queue.rework(ticket, number)
+            else:
+                here.remove(ticket)
+                (waiting.take if what == "take" else waiting.queue.remove)(ticket)
+                waiting.queue.remove(ticket)  # a second time changes nothing
+        found = [ticket.number for ticket in [*waiting.queue.fresh(), *waiting.queue.late()]]
+        assert sorted(found) == sorted(ticket.number for ticket in here)
+        assert len(waiting.queue) == len(here)
+        assert [t.number for t in waiting.queue.in_order_of_arrival()] == sorted(t.number for t in here)
+        fresh, late = waiting.queue.work_ahead_ns(1 << 62)
+        assert fresh <= sum(t.work_ns for t in here)
+        assert late <= sum(t.work_ns for t in here if t.late)
