@@ -21,23 +21,23 @@ import platformdirs
 from longproof.clock import NS_PER_S, Clock, SystemClock
 from longproof.domain.fleet import ReplicaState
 from longproof.gateway.config import FleetConfig, GatewaySection
+from longproof.gateway.dashboard_view import IndexView, Sources
 from longproof.gateway.desk import Desk
 from longproof.gateway.exchange import Surroundings
 from longproof.gateway.fleet import Fleet
-from longproof.gateway.generate import AnswerRules, Generations
-from longproof.gateway.health import Health
-from longproof.gateway.intake import Intake
+from longproof.gateway.front import front_of
+from longproof.gateway.index_health import IndexState
 from longproof.gateway.introduce import Met, meet
 from longproof.gateway.keys import KeyRing
 from longproof.gateway.launched import standing_replicas, stop_all
 from longproof.gateway.ledger_store import open_ledger
 from longproof.gateway.listener import Listener, Tls
 from longproof.gateway.meter import MeterSettings, UsageMeter
-from longproof.gateway.models import ModelList
-from longproof.gateway.pass_through import SAFE_ROUTES, PassThrough
-from longproof.gateway.routes import Routes
+from longproof.gateway.recent import RecentDecisions
 from longproof.gateway.rules import controller_config, key_rules, price_book, routing_rule
 from longproof.gateway.upstream import Upstream
+from longproof.gateway.watch import Watch
+from longproof.gateway.watching import watch_fleet
 from longproof.policy.claim_gate import ProvenLimits
 from longproof.policy.controller import Controller
 from longproof.policy.routing import PrefixRouter
@@ -59,6 +59,7 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
     """Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once. Returns how many requests were cut
     off. Raises UserError when it cannot start."""
     stop = _Signals()
+    logging.getLogger("longproof.gateway").setLevel(logging.INFO)
     section, clock = config.gateway, SystemClock()
     async with AsyncExitStack() as closing:
         state = state_directory(section)
@@ -66,34 +67,48 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         closing.push_async_callback(stop_all, standing)
         met = await meet(standing, within_s=serving.engines_within_s, count_workers=section.count_workers)
         closing.push_async_callback(met.aclose)
-        parts = _decisions(config, serving, met, clock)
+        controller, router = _decisions(config, serving, met, clock)
         meter = _meter(config, state, clock)
         await asyncio.to_thread(meter.start)
         closing.push_async_callback(asyncio.to_thread, meter.close)
         upstream = await closing.enter_async_context(Upstream())
-        fleet = Fleet(tuple(one.replica for one in met.replicas), upstream, created_s=int(clock.wall().timestamp()))
-        desk = Desk(parts, clock)
+        desk = Desk(controller, clock)
+        recent = RecentDecisions()
+        desk.watchers.append(recent.add)
+        watch = watch_fleet(met, desk, controller, router, clock)
         around = Surroundings(
             desk=desk,
-            fleet=fleet,
+            fleet=Fleet(tuple(one.replica for one in met.replicas), upstream, int(clock.wall().timestamp())),
             counting=met.counting,
             meter=meter,
             clock=clock,
             silence_s=section.silence / NS_PER_S,
         )
-        health = Health(lambda: _nothing_up(parts, clock))
-        routes = _routes(config, around, health)
+        sources = Sources(
+            fleet=lambda: controller.snapshot(clock.now_ns()),
+            meter=meter.state,
+            decisions=recent.newest_first,
+            index=lambda: _index(watch, router),
+            name=section.name,
+        )
+        keys = KeyRing.of(key_rules(config))
+        front = front_of(section, around, keys, sources, lambda: _nothing_up(controller, clock))
         desk.start()
         closing.callback(desk.stop)
-        listener = Listener(routes, host=section.host, port=section.port, tls=_tls(config))
+        watch.start()
+        closing.push_async_callback(watch.close)
+        front.dashboard.start()
+        closing.callback(front.dashboard.close)
+        listener = Listener(front.routes, host=section.host, port=section.port, tls=_tls(config))
         url = await listener.start()
         closing.push_async_callback(listener.close)
         gc.collect()
         gc.freeze()  # what exists now stays: it need not be looked through again at every collection
         serving.ready(url)
         await stop.first.wait()
-        health.draining = True
-        _log.info("draining: %d requests are open", routes.open)
+        front.health.draining = True
+        front.dashboard.close()  # whoever watches must not keep the gateway alive
+        _log.info("draining: %d requests are open", front.routes.open)
         drained = asyncio.create_task(
             listener.drain(grace_s=section.drain_grace / NS_PER_S, within_s=section.drain_within / NS_PER_S)
         )
@@ -115,7 +130,7 @@ def state_directory(section: GatewaySection) -> Path:
     return platformdirs.user_state_path("longproof") / f"gateway-{section.port}"
 
 
-def _decisions(config: FleetConfig, serving: Serving, met: Met, clock: Clock) -> Controller:
+def _decisions(config: FleetConfig, serving: Serving, met: Met, clock: Clock) -> tuple[Controller, PrefixRouter]:
     router = PrefixRouter(routing_rule(config))
     for one in met.replicas:
         router.follow(
@@ -128,7 +143,7 @@ def _decisions(config: FleetConfig, serving: Serving, met: Met, clock: Clock) ->
     for one in met.replicas:
         if one.engine is None:
             controller.on_replica(one.replica.name, ReplicaState.DOWN, clock.now_ns())
-    return controller
+    return controller, router
 
 
 def _meter(config: FleetConfig, state: Path, clock: Clock) -> UsageMeter:
@@ -139,34 +154,6 @@ def _meter(config: FleetConfig, state: Path, clock: Clock) -> UsageMeter:
         book=price_book(config.price),
     )
     return UsageMeter(directory, open_ledger(config.gateway.ledger or directory / "ledger.sqlite"), settings, clock)
-
-
-def _routes(config: FleetConfig, around: Surroundings, health: Health) -> Routes:
-    section = config.gateway
-    keys = KeyRing.of(key_rules(config))
-    intake = Intake(
-        body_limit_bytes=section.body_limit,
-        open_limit_bytes=max(section.open_limit, section.body_limit),
-        body_timeout_s=section.body_timeout / NS_PER_S,
-    )
-    rules = AnswerRules(
-        keepalive_s=section.keepalive / NS_PER_S,
-        stall_s=section.stall / NS_PER_S,
-        default_output_tokens=section.default_output_tokens,
-    )
-    generations, models = Generations(around, intake, keys, rules), ModelList(around.fleet, keys)
-    passing = PassThrough(around.fleet, intake, keys, around.clock, timeout_s=section.silence / NS_PER_S)
-    routes = Routes()
-    routes.add("POST", "/v1/chat/completions", generations.chat)
-    routes.add("POST", "/v1/completions", generations.completions)
-    routes.add("GET", "/v1/models", models.all)
-    routes.add("GET", "/v1/models/*", models.one)
-    for path in ("/health", "/live"):
-        routes.add("GET", path, health.live)
-    routes.add("GET", "/ready", health.ready)
-    for path in dict.fromkeys((*SAFE_ROUTES, *section.pass_through)):
-        routes.add("POST", path, passing.answer)
-    return routes
 
 
 def _tls(config: FleetConfig) -> Tls | None:
@@ -183,6 +170,18 @@ def _tls(config: FleetConfig) -> Tls | None:
 def _nothing_up(controller: Controller, clock: Clock) -> str | None:
     states = [replica.state for replica in controller.snapshot(clock.now_ns()).replicas]
     return None if ReplicaState.UP in states else "no replica is up"
+
+
+def _index(watch: Watch, router: PrefixRouter) -> list[IndexView]:
+    return [
+        IndexView(
+            replica=health.replica,
+            source="inferred" if health.state is IndexState.GUESSED else "events",
+            blocks=router.cached_blocks(health.replica) or 0,
+            degraded=health.reason or None,
+        )
+        for health in watch.index_health()
+    ]
 
 
 class _Signals:
