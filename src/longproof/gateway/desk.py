@@ -56,6 +56,8 @@ class Desk:
         self._ticking: asyncio.TimerHandle | None = None
         self.watchers: list[Callable[[Decision, Arrival, int], None]] = []
         """Told of every decision, with the request it is about and the time. Must not raise."""
+        self.departures: list[Callable[[str, int], None]] = []
+        """Told of every request that leaves, once, however it ended. Must not raise."""
 
     @property
     def open_requests(self) -> int:
@@ -96,12 +98,18 @@ class Desk:
     def leave(self, request_id: str, end: Ended) -> None:
         """It has ended, one way or another. A second call changes nothing."""
         if self._tickets.pop(request_id, None) is not None:
-            self.act(self.controller.on_finish(request_id, end, self._clock.now_ns()))
+            self.act(self.controller.on_finish(request_id, end, self._departed(request_id)))
 
     def cancel(self, request_id: str) -> None:
         """Its client left before it was dispatched."""
         if self._tickets.pop(request_id, None) is not None:
-            self.act(self.controller.cancel(request_id, self._clock.now_ns()))
+            self.act(self.controller.cancel(request_id, self._departed(request_id)))
+
+    def _departed(self, request_id: str) -> int:
+        now_ns = self._clock.now_ns()
+        for tell in self.departures:
+            tell(request_id, now_ns)
+        return now_ns
 
     def kv_token_ms(self, request_id: str) -> int | None:
         """The cache it has occupied so far, in token-milliseconds; ask before it leaves."""

@@ -89,7 +89,8 @@
   }
   function bar(stage) {
     const total = Math.max(1, stage.capacity_blocks), x = blocks => Math.min(1000, Math.max(0, blocks / total * 1000));
-    const filled = Math.max(0, Math.min(stage.private_blocks, stage.used_blocks - stage.shared_blocks));
+    const used = stage.used_blocks === null ? stage.private_blocks + stage.shared_blocks : stage.used_blocks;
+    const filled = Math.max(0, Math.min(stage.private_blocks, used - stage.shared_blocks));
     const parts = [["shared", stage.shared_blocks], ["private", filled], ["reserved", stage.private_blocks - filled], ["foreign", stage.foreign_blocks], ["evictable", stage.evictable_blocks || 0]];
     let at = 0;
     const rects = parts.map(([name, blocks]) => { const rect = s(`rect.${name}`, { x: at, y: 0, width: Math.min(x(blocks), 1000 - at), height: 20 }); at = Math.min(1000, at + x(blocks)); return rect; });
