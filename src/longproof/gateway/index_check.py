@@ -41,6 +41,7 @@ Credit: TypeAlias = Callable[[str], tuple[int, int] | None]
 OnHealth: TypeAlias = Callable[[IndexHealth], None]
 _PROBE_BLOCKS = 2
 _SEND_S = 30.0
+_SUBSCRIBE_S = 0.2
 _RETRY_FACTOR, _LONGEST_RETRY_S = 4.0, 3_600.0
 _WORDS = ("lake", "river", "stone", "cloud", "field", "winter", "harbour", "lantern", "garden", "bridge", "market")
 
@@ -159,6 +160,7 @@ class _Check:
         counted = await self._rules.count(ask)
         if not counted.exact or not counted.blocks:
             return "the probe's tokens cannot be counted: without them blocks have no names"
+        await self._subscribed()
         self._mark()
         self._wanted, self._came = set(counted.blocks), asyncio.Event()
         try:
@@ -175,6 +177,16 @@ class _Check:
         size = next((found for state in self._probed.states if (found := wrong_size(state))), "")
         self._mark()
         return size
+
+    async def _subscribed(self) -> None:
+        """Waits for the connections: a publisher knows of a subscription a moment after its connection, and what it
+        publishes before is lost."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + self._rules.wait_s / 2
+        # what is waited for happens in the feed's thread, which has no asyncio.Event to set
+        while not all(state.connected for state in self._probed.states) and loop.time() < end_s:  # noqa: ASYNC110
+            await asyncio.sleep(_SUBSCRIBE_S / 10)
+        await asyncio.sleep(_SUBSCRIBE_S)
 
     def _mark(self) -> None:
         self._marks = [Mark.of(state) for state in self._probed.states]

@@ -12,6 +12,7 @@ exactly like an engine that caches nothing. What could not be had again is a `Kv
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -27,6 +28,7 @@ from longproof.gateway.kv_sequence import Place, Sequence
 from longproof.gateway.kv_translate import Translator
 from longproof.gateway.kv_wire import Batch, read_batch
 
+_log = logging.getLogger("longproof.gateway")
 Deliver: TypeAlias = Callable[[str, list[KvEvent]], None]
 _QUEUE_MESSAGES = 100_000
 _POLL_MS = 200
@@ -106,7 +108,11 @@ class KvFeed:
         while not self._leave.is_set():
             ready = dict(poller.poll(_POLL_MS))
             for line in {owners[socket] for socket in ready}:
-                line.receive(ready)
+                try:
+                    line.receive(ready)
+                except Exception:  # one publisher's rubbish must not end the listening to all
+                    line.state.unreadable += 1
+                    _log.exception("KV events of %s", line.state.source.endpoint)
             for line in self._lines:
                 line.wait_no_longer()
                 for events in line.take():

@@ -12,7 +12,6 @@ makes several). Neither a multiple of the other cannot be translated, and says s
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -103,7 +102,7 @@ class Translator:
         if before is None:
             self.figures.orphans += len(event.hashes)
             return
-        packed = array("I", event.token_ids).tobytes()
+        packed = event.token_ids.tobytes()
         if event.block_tokens == self.block_tokens and not before[1]:
             names = self._take_same(event, packed, before[0])
         else:

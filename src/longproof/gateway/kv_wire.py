@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -28,13 +29,13 @@ Groups of other kinds (sliding window, Mamba …) repeat the same hashes for wha
 class WireStored:
     """Blocks that were stored, in order, after the block `parent` (None: at the beginning of a prompt).
 
-    `salt` is the cache salt of the first block where there is one, `aside` what else went into the hashes (adapter,
+    `token_ids` are unsigned 32-bit. `salt` is the cache salt of the first block where there is one, `aside` what else went into the hashes (adapter,
     images): such blocks are never those of a plain text. `group` numbers the groups of layers of a hybrid model.
     """
 
     hashes: tuple[int, ...]
     parent: int | None
-    token_ids: list[int]
+    token_ids: array[int]
     block_tokens: int
     tier: Tier
     group: int | None = None
@@ -86,7 +87,7 @@ def read_batch(payload: bytes) -> Batch | None:
     for event in cast("list[object]", events):
         try:
             read.append(_event(event))
-        except (KeyError, IndexError, TypeError, ValueError):
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError):
             unread += 1
     return Batch(at_s=float(at_s), events=tuple(read), unread=unread)
 
@@ -170,7 +171,7 @@ def _stored(
     return WireStored(
         hashes=found,
         parent=None if parent is None else _key(parent),
-        token_ids=cast("list[int]", ids),
+        token_ids=array("I", cast("list[int]", ids)),
         block_tokens=block_tokens,
         tier=_tier(medium),
         group=_group(group),
