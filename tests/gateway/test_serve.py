@@ -215,6 +215,50 @@ def test_tls_is_spoken_when_it_is_configured(gateway: Run, tmp_path: Path) -> No
     assert answer.status_code == 200
 
 
+def test_metrics_and_dashboard_show_what_was_done_when_asked(gateway: Run) -> None:
+    with lying_engine(FAST) as url:
+        running = gateway("--engines", url)
+        chat(running.url)
+        chat(running.url, "word " * 20_000)
+        metrics = httpx.get(f"{running.url}/metrics").text
+        page = httpx.get(f"{running.url}/dashboard")
+        with httpx.stream("GET", f"{running.url}/dashboard/events", timeout=10) as events:
+            seen = next(line for line in events.iter_lines() if line.startswith("data: ") and "replicas" in line)
+        code = running.terminate()
+    ended = [line for line in metrics.splitlines() if "requests_total{" in line and MODEL in line]
+    assert any('"completed"' in line and line.endswith(" 1.0") for line in ended), ended
+    assert page.headers["content-type"].startswith("text/html")
+    assert json.loads(seen[6:])
+    assert code == 0  # whoever watches does not keep it alive
+
+
+DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo"
+DEMO_MODEL = "SmolLM2-135M-Instruct.Q4_1"
+
+
+def test_a_claim_binds_and_says_that_it_is_about_another_configuration_when_it_is(gateway: Run) -> None:
+    with lying_engine(HONEST.but(model=DEMO_MODEL)) as url:
+        running = gateway("--engines", url, "--claim", str(DEMO))
+        short = chat(running.url, model=DEMO_MODEL)
+        long = chat(running.url, "word " * 5_000, model=DEMO_MODEL)
+    assert short.status_code == 200
+    # the demo is of a real llama.cpp and a model file of known hash
+    assert "claim is about another configuration" in short.headers["x-longproof-warning"]
+    error = long.json()["error"]
+    assert (long.status_code, error["code"]) == (400, "beyond_proven_length")
+    assert error["limit"] < 8_192  # what was shown, which is less than what the engine says it takes
+    assert "retry-after" not in long.headers
+
+
+def test_a_claim_about_a_model_that_is_not_served_keeps_it_from_starting(tmp_path: Path) -> None:
+    with lying_engine(FAST) as url:
+        failed = Gateway(["--engines", url, "--claim", str(DEMO)], tmp_path, {})
+        code = failed.process.wait(60)
+        failed.close()
+    assert code == 2
+    assert any("is not served here" in line for line in failed.lines)
+
+
 @pytest.mark.engine
 def test_a_real_model_answers_when_started_without_arguments(gateway: Run, tmp_path: Path) -> None:
     running = gateway("--context", "512")

@@ -10,7 +10,11 @@ from longproof.cli.options import TokensType
 from longproof.errors import EXIT_GATE_FAILED, EXIT_OK, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from longproof.domain.deployment import Deployment
     from longproof.gateway.config import FleetConfig
+    from longproof.policy.claim_gate import ProvenLimits
 
 
 @click.command(short_help="Serve: admit, route, meter and gate requests to engines.")
@@ -52,7 +56,8 @@ def serve(fleet: str | None, check: bool, **choices: Any) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if check:
         raise UsageError("--check is not there yet", advice="start without it")
-    from longproof.clock import NS_PER_S
+    from longproof.cli.proven_limits import proven_limits
+    from longproof.clock import NS_PER_S, SystemClock
     from longproof.domain.units import parse_duration_ns
     from longproof.gateway.serve import Serving
     from longproof.gateway.serve import serve as serve_fleet
@@ -61,7 +66,11 @@ def serve(fleet: str | None, check: bool, **choices: Any) -> int:
         click.echo(f"serving at {url}/v1", err=True)
 
     within_s = parse_duration_ns(choices["engines_within"]) / NS_PER_S
-    serving = Serving(proven={}, engines_within_s=within_s, ready=ready)
+
+    def proven(running: Mapping[str, Sequence[Deployment]]) -> Mapping[str, ProvenLimits]:
+        return proven_limits(config.claim, config.directory, running, SystemClock().wall().date())
+
+    serving = Serving(proven=proven, engines_within_s=within_s, ready=ready)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         cut_off = runner.run(serve_fleet(config, serving))
     return EXIT_GATE_FAILED if cut_off else EXIT_OK
@@ -80,7 +89,7 @@ def _config(fleet: str | None, choices: dict[str, Any]) -> FleetConfig:
     from pathlib import Path
 
     from longproof.gateway.byte_size import parse_bytes
-    from longproof.gateway.config import config_from, read_config
+    from longproof.gateway.config import ClaimSection, config_from, read_config
 
     if fleet is not None:
         for name in ("engines", "kv_events", "kv_capacity", "context", "prefill_rate", "model", "threads"):
@@ -102,7 +111,10 @@ def _config(fleet: str | None, choices: dict[str, Any]) -> FleetConfig:
         )
         if value is not None
     }
-    return replace(config, gateway=replace(config.gateway, **overrules))
+    claims = config.claim
+    if choices["claim"] is not None:
+        claims = (*claims, ClaimSection(path=Path(choices["claim"]).resolve()))
+    return replace(config, gateway=replace(config.gateway, **overrules), claim=claims)
 
 
 def _document(choices: dict[str, Any]) -> dict[str, object]:

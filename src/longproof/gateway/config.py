@@ -10,6 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -243,9 +244,11 @@ class PriceSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimSection(Section):
-    """An evidence directory or claim file, and what becomes of requests beyond what it shows."""
+    """An evidence directory, and what becomes of requests beyond what it shows. `model`: the served name it is about,
+    None = as the evidence has it. `expires`: a date after which every answer says that it is out of date."""
 
     path: Path
+    expires: date | None = None
     model: str | None = None
     on_excess: OnExcess = OnExcess.REJECT
     pool: str | None = None

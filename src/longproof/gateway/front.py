@@ -10,7 +10,6 @@ from aiohttp.web import BaseRequest
 from longproof.clock import NS_PER_S
 from longproof.gateway.config import GatewaySection
 from longproof.gateway.dashboard import Dashboard
-from longproof.gateway.dashboard_view import Sources
 from longproof.gateway.errors import ApiError, Problem
 from longproof.gateway.exchange import Surroundings
 from longproof.gateway.generate import AnswerRules, Generations
@@ -20,6 +19,7 @@ from longproof.gateway.keys import KeyRing
 from longproof.gateway.models import ModelList
 from longproof.gateway.pass_through import SAFE_ROUTES, PassThrough
 from longproof.gateway.routes import Routes
+from longproof.gateway.sight import Sight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Front:
 
 
 def front_of(
-    section: GatewaySection, around: Surroundings, keys: KeyRing, sources: Sources, problem: Callable[[], str | None]
+    section: GatewaySection, around: Surroundings, keys: KeyRing, sight: Sight, problem: Callable[[], str | None]
 ) -> Front:
     """All routes. `problem`: why nothing can be served now, None = it can."""
     health = Health(problem)
@@ -50,7 +50,7 @@ def front_of(
     )
     generations, models = Generations(around, intake, keys, rules), ModelList(around.fleet, keys)
     passing = PassThrough(around.fleet, intake, keys, around.clock, timeout_s=section.silence / NS_PER_S)
-    dashboard = Dashboard(sources, for_admins(keys))
+    dashboard = Dashboard(sight.sources, for_admins(keys))
     routes = Routes()
     routes.add("POST", "/v1/chat/completions", generations.chat)
     routes.add("POST", "/v1/completions", generations.completions)
@@ -59,6 +59,7 @@ def front_of(
     for path in ("/health", "/live"):
         routes.add("GET", path, health.live)
     routes.add("GET", "/ready", health.ready)
+    routes.add("GET", "/metrics", sight.metrics.answer)
     routes.add("GET", "/dashboard", dashboard.page)
     routes.add("GET", "/dashboard/events", dashboard.events)
     for path in dict.fromkeys((*SAFE_ROUTES, *section.pass_through)):

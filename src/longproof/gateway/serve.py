@@ -11,7 +11,7 @@ import gc
 import logging
 import signal
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,24 +19,23 @@ from pathlib import Path
 import platformdirs
 
 from longproof.clock import NS_PER_S, Clock, SystemClock
+from longproof.domain.deployment import Deployment
 from longproof.domain.fleet import ReplicaState
+from longproof.domain.units import format_tokens
 from longproof.gateway.config import FleetConfig, GatewaySection
-from longproof.gateway.dashboard_view import IndexView, Sources
 from longproof.gateway.desk import Desk
 from longproof.gateway.exchange import Surroundings
 from longproof.gateway.fleet import Fleet
 from longproof.gateway.front import front_of
-from longproof.gateway.index_health import IndexState
 from longproof.gateway.introduce import Met, meet
 from longproof.gateway.keys import KeyRing
 from longproof.gateway.launched import standing_replicas, stop_all
 from longproof.gateway.ledger_store import open_ledger
 from longproof.gateway.listener import Listener, Tls
 from longproof.gateway.meter import MeterSettings, UsageMeter
-from longproof.gateway.recent import RecentDecisions
 from longproof.gateway.rules import controller_config, key_rules, price_book, routing_rule
+from longproof.gateway.sight import index_views, sight_of
 from longproof.gateway.upstream import Upstream
-from longproof.gateway.watch import Watch
 from longproof.gateway.watching import watch_fleet
 from longproof.policy.claim_gate import ProvenLimits
 from longproof.policy.controller import Controller
@@ -47,10 +46,11 @@ _log = logging.getLogger("longproof.gateway")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What `serve` is told besides the file. `proven`: what claims say, by model. `engines_within_s`: how long engines
-    may take to answer at the start. `ready`: called once with the URL when the gateway listens."""
+    """What `serve` is told besides the file. `proven` gives what claims say, by model, of the deployments that serve
+    it; it may raise UserError. `engines_within_s`: how long engines may take to answer at the start. `ready`: called
+    once with the URL when the gateway listens."""
 
-    proven: Mapping[str, ProvenLimits]
+    proven: Callable[[Mapping[str, Sequence[Deployment]]], Mapping[str, ProvenLimits]] = lambda _: {}
     engines_within_s: float = 30.0
     ready: Callable[[str], None] = lambda _: None
 
@@ -67,38 +67,35 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         closing.push_async_callback(stop_all, standing)
         met = await meet(standing, within_s=serving.engines_within_s, count_workers=section.count_workers)
         closing.push_async_callback(met.aclose)
-        controller, router = _decisions(config, serving, met, clock)
+        proven = serving.proven(_deployments(met))
+        for limits in proven.values():
+            _log.info("claim %s: %s", limits.claim, _enforced(limits))
+        controller, router = _decisions(config, proven, met, clock)
         meter = _meter(config, state, clock)
         await asyncio.to_thread(meter.start)
         closing.push_async_callback(asyncio.to_thread, meter.close)
         upstream = await closing.enter_async_context(Upstream())
         desk = Desk(controller, clock)
-        recent = RecentDecisions()
-        desk.watchers.append(recent.add)
         watch = watch_fleet(met, desk, controller, router, clock)
+        sight = sight_of(section.name, desk, meter, controller, lambda: index_views(watch, router), clock)
         around = Surroundings(
             desk=desk,
             fleet=Fleet(tuple(one.replica for one in met.replicas), upstream, int(clock.wall().timestamp())),
             counting=met.counting,
-            meter=meter,
+            meter=sight.meter,
             clock=clock,
             silence_s=section.silence / NS_PER_S,
         )
-        sources = Sources(
-            fleet=lambda: controller.snapshot(clock.now_ns()),
-            meter=meter.state,
-            decisions=recent.newest_first,
-            index=lambda: _index(watch, router),
-            name=section.name,
-        )
         keys = KeyRing.of(key_rules(config))
-        front = front_of(section, around, keys, sources, lambda: _nothing_up(controller, clock))
+        front = front_of(section, around, keys, sight, lambda: _nothing_up(controller, clock))
         desk.start()
         closing.callback(desk.stop)
         watch.start()
         closing.push_async_callback(watch.close)
         front.dashboard.start()
         closing.callback(front.dashboard.close)
+        sight.metrics.start()
+        closing.callback(sight.metrics.close)
         listener = Listener(front.routes, host=section.host, port=section.port, tls=_tls(config))
         url = await listener.start()
         closing.push_async_callback(listener.close)
@@ -130,7 +127,28 @@ def state_directory(section: GatewaySection) -> Path:
     return platformdirs.user_state_path("longproof") / f"gateway-{section.port}"
 
 
-def _decisions(config: FleetConfig, serving: Serving, met: Met, clock: Clock) -> tuple[Controller, PrefixRouter]:
+def _deployments(met: Met) -> dict[str, list[Deployment]]:
+    found: dict[str, list[Deployment]] = {}
+    for one in met.replicas:
+        for model in one.replica.models:
+            found.setdefault(model, []).append(one.deployment)
+    return found
+
+
+def _enforced(limits: ProvenLimits) -> str:
+    said = [
+        f"{word} {format_tokens(tokens)} tokens"
+        for word, tokens in (("admitted", limits.admitted_tokens), ("effective", limits.effective_tokens))
+        if tokens is not None
+    ]
+    return f"{limits.model}: {', '.join(said)}; beyond: {limits.on_excess.value}" + (
+        f"; PROBLEM: {limits.problem}" if limits.problem else ""
+    )
+
+
+def _decisions(
+    config: FleetConfig, proven: Mapping[str, ProvenLimits], met: Met, clock: Clock
+) -> tuple[Controller, PrefixRouter]:
     router = PrefixRouter(routing_rule(config))
     for one in met.replicas:
         router.follow(
@@ -139,7 +157,7 @@ def _decisions(config: FleetConfig, serving: Serving, met: Met, clock: Clock) ->
             cache_blocks=one.ruled.cache_blocks,
             events=one.standing.section.kv_events is not None,
         )
-    controller = Controller(controller_config(config, (one.ruled.rule for one in met.replicas), serving.proven), router)
+    controller = Controller(controller_config(config, (one.ruled.rule for one in met.replicas), proven), router)
     for one in met.replicas:
         if one.engine is None:
             controller.on_replica(one.replica.name, ReplicaState.DOWN, clock.now_ns())
@@ -170,18 +188,6 @@ def _tls(config: FleetConfig) -> Tls | None:
 def _nothing_up(controller: Controller, clock: Clock) -> str | None:
     states = [replica.state for replica in controller.snapshot(clock.now_ns()).replicas]
     return None if ReplicaState.UP in states else "no replica is up"
-
-
-def _index(watch: Watch, router: PrefixRouter) -> list[IndexView]:
-    return [
-        IndexView(
-            replica=health.replica,
-            source="inferred" if health.state is IndexState.GUESSED else "events",
-            blocks=router.cached_blocks(health.replica) or 0,
-            degraded=health.reason or None,
-        )
-        for health in watch.index_health()
-    ]
 
 
 class _Signals:
