@@ -29,8 +29,9 @@ Groups of other kinds (sliding window, Mamba …) repeat the same hashes for wha
 class WireStored:
     """Blocks that were stored, in order, after the block `parent` (None: at the beginning of a prompt).
 
-    `token_ids` are unsigned 32-bit. `salt` is the cache salt of the first block where there is one, `aside` what else went into the hashes (adapter,
-    images): such blocks are never those of a plain text. `group` numbers the groups of layers of a hybrid model.
+    `token_ids` are unsigned 32-bit. `salt` is the cache salt of the first block where there is one, `aside` what else
+    went into the hashes (adapter, images): such blocks are never those of a plain text. `group` numbers the groups of
+    layers of a hybrid model.
     """
 
     hashes: tuple[int, ...]
