@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -70,14 +71,14 @@ class PostgresLedger:
 
     def _connect(self) -> Any:
         try:
-            import pg8000.native  # noqa: PLC0415 - an optional driver  # pyright: ignore[reportMissingTypeStubs]
+            driver: Any = import_module("pg8000.native")  # optional: looked for only when it is wanted
         except ImportError as problem:
             raise UsageError(
                 "a PostgreSQL ledger needs its driver", advice="pip install 'longproof[postgres]'"
             ) from problem
         parts = self._parts
         self._socket = socket.create_connection((parts.hostname or "localhost", parts.port or 5432), timeout=30)
-        db: Any = pg8000.native.Connection(
+        db: Any = driver.Connection(
             unquote(parts.username or "postgres"),
             password=None if parts.password is None else unquote(parts.password),
             database=parts.path.lstrip("/") or None,

@@ -49,8 +49,9 @@ class LedgerStore(Protocol):
         ...
 
 
-def open_ledger(address: str | Path) -> LedgerStore:
-    """A file's path, ``sqlite:///path`` or ``postgresql://user:password@host/database``.
+def open_ledger(address: str | Path, *, must_exist: bool = False) -> LedgerStore:
+    """A file's path, ``sqlite:///path`` or ``postgresql://user:password@host/database``. `must_exist`: a file that is
+    not there is an error, not a new ledger.
 
     Raises UsageError for another address, or for a PostgreSQL one without its driver.
     """
@@ -64,7 +65,10 @@ def open_ledger(address: str | Path) -> LedgerStore:
         raise UsageError(
             f"'{scheme}' is no kind of ledger", advice="name a file, sqlite:///path or postgresql://user@host/database"
         )
-    return SqliteLedger(Path(rest if colon else text))
+    path = Path(rest if colon else text)
+    if must_exist and not path.is_file():
+        raise UsageError(f"there is no ledger {path}", advice="name the file 'ledger' is set to, or its PostgreSQL URL")
+    return SqliteLedger(path)
 
 
 class SqliteLedger:
