@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from longproof.domain.deployment import Deployment
+    from longproof.gateway.check import Proven
     from longproof.gateway.config import FleetConfig
     from longproof.policy.claim_gate import ProvenLimits
 
@@ -54,8 +55,6 @@ def serve(fleet: str | None, check: bool, **choices: Any) -> int:
     config = _config(fleet, choices)
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    if check:
-        raise UsageError("--check is not there yet", advice="start without it")
     from longproof.cli.proven_limits import proven_limits
     from longproof.clock import NS_PER_S, SystemClock
     from longproof.domain.units import parse_duration_ns
@@ -70,10 +69,26 @@ def serve(fleet: str | None, check: bool, **choices: Any) -> int:
     def proven(running: Mapping[str, Sequence[Deployment]]) -> Mapping[str, ProvenLimits]:
         return proven_limits(config.claim, config.directory, running, SystemClock().wall().date())
 
+    if check:
+        return _check(config, proven, within_s)
     serving = Serving(proven=proven, engines_within_s=within_s, ready=ready)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         cut_off = runner.run(serve_fleet(config, serving))
     return EXIT_GATE_FAILED if cut_off else EXIT_OK
+
+
+def _check(config: FleetConfig, proven: Proven, within_s: float) -> int:
+    import asyncio
+
+    from longproof.gateway.check import check_config
+
+    checked = asyncio.run(check_config(config, proven, within_s=within_s))
+    for fact in checked.facts:
+        click.echo(fact)
+    for problem in checked.problems:
+        click.echo(f"problem: {problem}")
+    click.echo("the configuration serves as written" if not checked.problems else f"{len(checked.problems)} problems")
+    return EXIT_GATE_FAILED if checked.problems else EXIT_OK
 
 
 def _loop_factory() -> Any:

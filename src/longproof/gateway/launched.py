@@ -45,12 +45,17 @@ async def standing_replicas(config: FleetConfig, log_directory: Path) -> list[St
     except BaseException:
         await stop_all(found)
         raise
-    found += [_named(section, config.directory) for section in config.replica]
+    found += running_replicas(config)
     names = [one.name for one in found]
     if len(set(names)) != len(names):
         await stop_all(found)
         raise UsageError(f"two replicas have one name: {', '.join(names)}", advice="give each a name of its own")
     return found
+
+
+def running_replicas(config: FleetConfig) -> list[Standing]:
+    """Those that run already."""
+    return [_named(section, config.directory) for section in config.replica]
 
 
 async def stop_all(standing: Sequence[Standing]) -> None:
