@@ -14,11 +14,13 @@ import pytest
 from longproof.domain.deployment import EngineKind
 from longproof.domain.request import Route
 from longproof.engines.link import Link
+from longproof.errors import EngineUnreachable
 from longproof.gateway.ask import Ask
 from longproof.gateway.count_check import check_counting
 from longproof.gateway.count_shape import CountedHere, Shape, Trust
 from longproof.gateway.counting import FleetCounting, ModelCounting, text_blocks
 from longproof.gateway.engine_count import EngineCount
+from longproof.gateway.engine_counts import EngineCounts
 from longproof.gateway.local_count import LocalCount
 from longproof.gateway.model_tokenizer import load_model_tokenizer
 from longproof.gateway.ports import Counted
@@ -282,3 +284,43 @@ def test_text_blocks_share_a_beginning_when_texts_do() -> None:
     other = text_blocks(Route.COMPLETIONS, {"prompt": "a" * 640 + "c" * 640}, 16, "")
     assert first[:10] == other[:10]
     assert first[10] != other[10]
+
+
+async def test_the_next_engine_counts_and_stays_first_when_one_is_gone() -> None:
+    engines = [lying_engine(Behaviour(dialect=VLLM, model=MODEL)) for _ in range(2)]
+    links = [Link(await engine.__aenter__()) for engine in engines]
+    counts = EngineCounts(EngineCount(link, EngineKind.VLLM, MODEL) for link in links)
+    first, second = counts._engines
+    await engines[0].__aexit__()
+    try:
+        (ids,) = await counts.ids(Route.COMPLETIONS, {"prompt": "a lake"})
+        assert ids.tolist() == tokenizer().encode("a lake")
+        await counts.ids(Route.COMPLETIONS, {"prompt": "a river"})
+        assert (first.asked, second.asked) == (1, 2)
+        # the same prompt with another allowance is the same prompt
+        await counts.ids(Route.COMPLETIONS, {"prompt": "a river", "max_tokens": 7})
+        assert second.asked == 2
+        await engines[1].__aexit__()
+        with pytest.raises(EngineUnreachable):
+            await counts.ids(Route.COMPLETIONS, {"prompt": "a mountain"})
+        assert (await counts.ids(Route.COMPLETIONS, {"prompt": "a lake"}))[0] == ids
+    finally:
+        for link in links:
+            await link.aclose()
+
+
+async def test_nothing_is_kept_when_it_would_take_a_quarter_of_the_room() -> None:
+    async with lying_engine(Behaviour(dialect=VLLM, model=MODEL)) as url:
+        link = Link(url)
+        engine = EngineCount(link, EngineKind.VLLM, MODEL)
+        counts = EngineCounts([engine], kept_bytes=2_000)
+        for _ in range(2):
+            await counts.ids(Route.COMPLETIONS, {"prompt": "lake " * 100})  # 100 tokens of 4 bytes, and 300 besides
+        assert engine.asked == 2
+        for _ in range(2):
+            await counts.ids(Route.COMPLETIONS, {"prompt": "lake " * 20})
+        assert engine.asked == 3
+        for number in range(8):
+            await counts.ids(Route.COMPLETIONS, {"prompt": "lake " * 20 + str(number)})
+        assert counts._kept_bytes <= 2_000
+        await link.aclose()

@@ -21,8 +21,7 @@ from longproof.errors import EngineMisbehaved
 from longproof.gateway.ask import Json
 from longproof.gateway.chat_template import Uncountable
 from longproof.gateway.count_shape import Shape
-from longproof.gateway.counting import ModelCounting
-from longproof.gateway.engine_count import EngineCount
+from longproof.gateway.counting import Counter, ModelCounting
 from longproof.gateway.local_count import LocalCount
 
 _TEXT = "The keeper wrote 4,096 lines: don't count on it!\n\n\tdef f(x):  return x + 1  # 12345678\n"
@@ -113,7 +112,7 @@ async def _compare(
     trust.compare(len(ours), used)
 
 
-async def engine_ids(engine: EngineCount, route: Route, fields: Json) -> array[int]:
+async def engine_ids(engine: Counter, route: Route, fields: Json) -> array[int]:
     """The engine's ids of the one prompt of a body."""
     return (await engine.ids(route, fields))[0]
 

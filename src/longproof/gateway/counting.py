@@ -19,14 +19,13 @@ from array import array
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Protocol, cast
 
 from longproof.domain.request import Route
 from longproof.errors import EngineMisbehaved
 from longproof.gateway.ask import Ask, Json
 from longproof.gateway.chat_template import Uncountable
 from longproof.gateway.count_shape import CountedHere, Shape, Trust, shape_of
-from longproof.gateway.engine_count import EngineCount
 from longproof.gateway.local_count import LocalCount
 from longproof.gateway.ports import Counted
 from longproof.policy.hashing import block_names, chain, root
@@ -40,6 +39,14 @@ _COMPARE_EVERY = 16
 Alarm = Callable[[str], None]
 
 
+class Counter(Protocol):
+    """Who counts on the engines' side: one (`engine_count`) or several (`engine_counts`)."""
+
+    @property
+    def can_count(self) -> bool: ...
+    async def ids(self, route: Route, fields: Json) -> list[array[int]]: ...
+
+
 @dataclass(slots=True, kw_only=True)
 class ModelCounting:
     """Counts the prompts of one model. `local`, `engine`: either may be missing. `block_tokens`: of the block index.
@@ -50,7 +57,7 @@ class ModelCounting:
     model: str
     block_tokens: int
     local: LocalCount | None = None
-    engine: EngineCount | None = None
+    engine: Counter | None = None
     alarm: Alarm = field(default=lambda _: None)
     trust: dict[Shape, Trust] = field(default_factory=lambda: {shape: Trust() for shape in Shape})
     here: int = 0

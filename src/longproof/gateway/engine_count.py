@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
+from collections.abc import Mapping
 from typing import cast
 
 from longproof.domain.deployment import EngineKind
@@ -21,20 +22,24 @@ from longproof.errors import EngineProtocolError
 from longproof.gateway.ask import Json
 from longproof.gateway.chat_template import Uncountable
 
-_TIMEOUT_S = 60.0
-_TEMPLATE_FIELDS = ("tools", "tool_choice", "chat_template_kwargs", "continue_final_message")
+_TIMEOUT_S, _TIMEOUT_S_PER_MIB = 10.0, 10.0
+TEMPLATE_FIELDS = ("tools", "tool_choice", "chat_template_kwargs", "continue_final_message")
 _KINDS = (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.LLAMACPP)
 
 
 class EngineCount:
-    """Counts by one server. `can_count` is False for a dialect without such a route."""
+    """Counts by one server."""
 
     def __init__(self, link: Link, kind: EngineKind, model: str) -> None:
         self._link = link
         self._kind = kind
         self._model = model
-        self.can_count = kind in _KINDS
         self.asked = 0
+
+    @property
+    def can_count(self) -> bool:
+        """Whether its dialect has a route that counts."""
+        return self._kind in _KINDS
 
     @property
     def url(self) -> str:
@@ -56,9 +61,10 @@ class EngineCount:
 
     async def _chat(self, fields: Json) -> array[int]:
         body: dict[str, object] = {"messages": fields.get("messages")}
-        body.update((name, fields[name]) for name in _TEMPLATE_FIELDS if fields.get(name) is not None)
+        body.update((name, fields[name]) for name in TEMPLATE_FIELDS if fields.get(name) is not None)
         if self._kind is EngineKind.LLAMACPP:
-            text = as_text((await self._link.post_json("/apply-template", body, timeout_s=_TIMEOUT_S)).get("prompt"))
+            answer = await self._link.post_json("/apply-template", body, timeout_s=_patience(fields))
+            text = as_text(answer.get("prompt"))
             if text is None:
                 raise EngineProtocolError("/apply-template answered without prompt", url=self.url)
             return await self._text(text)
@@ -74,7 +80,7 @@ class EngineCount:
 
     async def _ask(self, body: dict[str, object]) -> array[int]:
         self.asked += 1
-        answer = await self._link.post("/tokenize", body, timeout_s=_TIMEOUT_S)
+        answer = await self._link.post("/tokenize", body, timeout_s=_patience(body))
 
         def read() -> array[int]:
             tokens = as_list(self._link.json_of(answer).get("tokens"))
@@ -84,3 +90,15 @@ class EngineCount:
                 raise EngineProtocolError("/tokenize answered without token ids", url=self.url) from problem
 
         return await asyncio.to_thread(read)  # the ids of a long prompt are megabytes of JSON
+
+
+def _patience(fields: Mapping[str, object]) -> float:
+    """How long an engine may take to count, in seconds: it may have to tokenize megabytes, and it may be hanging."""
+    texts = [fields.get("prompt"), fields.get("content"), *cast("list[object]", fields.get("messages") or ())]
+    chars = sum(len(text) if isinstance(text, str) else _chars(text) for text in texts)
+    return _TIMEOUT_S + _TIMEOUT_S_PER_MIB * chars / (1 << 20)
+
+
+def _chars(message: object) -> int:
+    content = cast(Json, message).get("content") if isinstance(message, dict) else None
+    return len(content) if isinstance(content, str) else len(repr(content))

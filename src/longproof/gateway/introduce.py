@@ -24,6 +24,7 @@ from longproof.errors import EngineMisbehaved, TargetError, UserError
 from longproof.gateway.count_check import check_counting
 from longproof.gateway.counting import FleetCounting, ModelCounting
 from longproof.gateway.engine_count import EngineCount
+from longproof.gateway.engine_counts import EngineCounts
 from longproof.gateway.fleet import Replica
 from longproof.gateway.launched import Standing
 from longproof.gateway.local_count import LocalCount
@@ -131,22 +132,29 @@ def _introduced(
 
 
 async def _counting(replicas: Sequence[Introduced], workers: int) -> tuple[FleetCounting, list[Link]]:
-    """One way of counting per model: by the tokenizer of the first replica that names one, judged by an engine."""
+    """One way of counting per model: by the tokenizer of the first replica that names one, judged by an engine; where
+    engines have to count, by the first of the model's replicas that answers."""
     links: list[Link] = []
     models: dict[str, ModelCounting] = {}
+    engines: dict[str, EngineCounts] = {}
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="count-check") as pool:
         for one in replicas:
-            if one.engine is None or one.replica.models[0] in models:
+            if one.engine is None:
                 continue
             link = Link(one.replica.url, api_key=one.api_key)
             links.append(link)
-            file = _tokenizer_file(replicas, one)
             model = one.replica.models[0]
+            engine = EngineCount(link, one.deployment.engine, one.engine.model)
+            if model in engines:
+                engines[model].add(engine)
+                continue
+            engines[model] = EngineCounts([engine])
+            file = _tokenizer_file(replicas, one)
             counting = ModelCounting(
                 model=model,
                 block_tokens=one.ruled.rule.block_tokens,
                 local=None if file is None else _local(file),
-                engine=EngineCount(link, one.deployment.engine, one.engine.model),
+                engine=engines[model],
                 alarm=_log.warning,
             )
             if counting.local is not None:
