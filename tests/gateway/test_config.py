@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,16 @@ def test_the_place_is_named_when_something_is_wrong(change: dict[str, object], p
     with pytest.raises(UsageError) as refused:
         config_from({"engine": [{}], **change}, where=Path("fleet.toml"))
     assert f"fleet.toml: {place}: " in refused.value.problem
+
+
+def test_the_file_of_the_documentation_is_a_configuration_when_it_is_read(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "serve.md").read_text(encoding="utf-8")
+    config = written(tmp_path, page.partition("```toml\n")[2].partition("```")[0])
+    assert [replica.name for replica in config.replica] == ["a", "b"]
+    assert controller_config(config, (), {}).tenants[0].weight == 2
+    assert key_rules(config)[0].prefix_salt
+    assert price_book(config.price).skus[0].name == "long context"
+    assert config.claim[0].expires == date(2027, 6, 30)
 
 
 def test_a_file_without_engines_is_refused_when_it_is_read(tmp_path: Path) -> None:
