@@ -122,10 +122,12 @@ def churn(changes: int, held: int) -> None:
             window.clear()
         stored += PROMPT_BLOCKS
         if stored % (changes // 10) < PROMPT_BLOCKS:
-            first = first or rss()
+            now = rss()
+            first = first or now
             print(
-                f"  {stored:>11,} stored: {index.known_blocks('r'):>8,} + {index.known_blocks('guessed'):>8,} blocks known,"
-                f" index says {index.bytes / 1e6:.1f} MB, process {rss() / 1e6:.1f} MB ({(rss() - first) / 1e6:+.1f})"
+                f"  {stored:>11,} stored: {index.known_blocks('r'):>8,} + {index.known_blocks('guessed'):>8,} blocks"
+                f" known, index says {index.bytes / 1e6:.1f} MB, process {now / 1e6:.1f} MB"
+                f" ({(now - first) / 1e6:+.1f})"
             )
         if stored >= changes:
             break
@@ -142,7 +144,9 @@ def main() -> None:
     if given.weigh:
         weigh(given.weigh[0], int(given.weigh[1]))
         return
-    print("| contents | blocks | bytes per block | accounted | ns per block stored |\n|---|---|---|---|---|", flush=True)
+    print(
+        "| contents | blocks | bytes per block | accounted | ns per block stored |\n|---|---|---|---|---|", flush=True
+    )
     for kind in ("told", "guessed"):
         for blocks in (100_000, 600_000, 1_000_000, 2_000_000):
             subprocess.run([sys.executable, str(Path(__file__)), "--weigh", kind, str(blocks)], check=True)

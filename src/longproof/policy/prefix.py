@@ -127,17 +127,18 @@ class PrefixIndex:
                 known.gaps += 1
                 known.contents.clear()
 
-    def use(self, request: str, replica: str, blocks: Sequence[int]) -> None:
+    def use(self, request: str, replica: str, blocks: Sequence[int]) -> int:
         """A request was sent to a replica: its blocks will be there, and stay while it runs. Sent again (to another
-        replica), the first use ends."""
+        replica), the first use ends. Returns how many of its blocks were there already."""
         self.unuse(request, kept=False)
         known = self._replicas.get(replica)
         if known is None or not blocks:
-            return
+            return 0
         predicted_blocks = known.contents.match(blocks).blocks
         noted = known.contents.use(blocks, self._room(known.contents))
         known.refused_blocks += len(blocks) - noted
         self._uses[request] = _Use(replica, blocks if noted == len(blocks) else blocks[:noted], predicted_blocks)
+        return predicted_blocks
 
     def unuse(self, request: str, *, kept: bool, found_blocks: int | None = None) -> None:
         """The request has ended; idempotent. `kept`: its prompt was prefilled, so it is cached now. `found_blocks`: how

@@ -1,15 +1,16 @@
 """Which replica answers first, and at what price for everybody else.
 
-    cost = ttft + min(patience, imposed)
+    cost = ttft + min(patience, later) + min(patience, streams)
 
-    ttft     = max(backlog, room) + prefill(uncached) + restore(host and disk hits)       what this request waits for
-    imposed  = prefill(uncached) · (uncached_weight + stream_weight · running streams)    what it takes from others
+    ttft     = max(backlog, room) + prefill(uncached) + restore(host and disk hits)    what this request waits for
+    later    = prefill(uncached) · uncached_weight                                     taken from those who come
              + prefill(tokens it pushes out of a full cache) · eviction_weight
+    streams  = prefill(uncached) · running streams · stream_weight                     taken from those who run
 
 Never the longest match alone: a match only makes a prefill shorter, and a backlog outweighs it. Never the predicted
 time alone either: it moves a conversation for a few milliseconds' gain, stores it twice and pushes two others out. The
-imposed part is that price; `patience_ns` bounds it, so that a prefix everybody uses is copied to a second replica once
-the first is busy. Every part is kept in the score. The figures behind the weights are in docs/concepts/routing.md.
+other parts are that price; `patience_ns` bounds them, so that a prefix everybody uses is copied to a second replica
+once the first is busy. Every part is kept in the score. The figures behind the weights: docs/concepts/routing.md.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from longproof.policy.prefix import PrefixIndex
 
 NS_PER_S = 1_000_000_000
 _MOST_SESSIONS = 65_536
+_HALF_LIFE_NS = 60 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ class PrefixRouter:
         self.rule = rule
         self.index = index if index is not None else PrefixIndex()
         self._followed: dict[str, _Followed] = {}
-        self._sent_tokens: dict[str, int] = {}
+        self._work: dict[str, tuple[float, int]] = {}
         self._sessions: OrderedDict[str, tuple[str, int]] = OrderedDict()
         self._short_seen_ns: int | None = None
 
@@ -102,7 +104,7 @@ class PrefixRouter:
         )
         rules = lending(self.rule.pools, views, shorts_about=shorts_about)
         scores = tuple(self._score(arrival, view, rules) for view in views)
-        ranked = sorted(range(len(views)), key=lambda at: self._rank(scores[at], views[at]))
+        ranked = sorted(range(len(views)), key=lambda at: self._rank(scores[at], views[at], now_ns))
         best = next((at for at in ranked if not scores[at].note), None)
         if best is None:
             first = scores[ranked[0]]
@@ -111,10 +113,13 @@ class PrefixRouter:
 
     def on_dispatch(self, arrival: Arrival, replica: str, now_ns: int) -> None:
         """Charged at once: its blocks count as present, its tokens as sent, before anything comes back."""
-        if not self.rule.pools.is_long(arrival.input_tokens - self._cached(arrival, replica)):
+        cached_blocks = self.index.use(arrival.id, replica, arrival.blocks)
+        followed = self._followed.get(replica)
+        cached = 0 if followed is None else cached_blocks * followed.block_tokens
+        uncached = max(1, arrival.input_tokens - cached)
+        if not self.rule.pools.is_long(uncached):
             self._short_seen_ns = now_ns
-        self.index.use(arrival.id, replica, arrival.blocks)
-        self._sent_tokens[replica] = self._sent_tokens.get(replica, 0) + arrival.input_tokens
+        self._work[replica] = (self._recent_work(replica, now_ns) + uncached, now_ns)
         if arrival.session is not None and not arrival.blocks:
             self._sessions[arrival.session] = (replica, arrival.input_tokens)
             self._sessions.move_to_end(arrival.session)
@@ -160,10 +165,10 @@ class PrefixRouter:
         backlog_ns = view.prefill.ns(view.pending_prefill_tokens) if view.pending_prefill_tokens else 0
         room_ns = view.room_in_ns or 0
         ttft_ns = max(backlog_ns, room_ns) + prefill_ns + restore_ns
-        imposed_ns = int(prefill_ns * (self.rule.uncached_weight + self.rule.stream_weight * view.decoding))
-        imposed_ns += self._eviction_ns(arrival, view, match)
+        later_ns = int(prefill_ns * self.rule.uncached_weight) + self._eviction_ns(arrival, view, match)
+        streams_ns = int(prefill_ns * self.rule.stream_weight * view.decoding)
         note = rules.refusal(view, uncached, cached)
-        cost_ns = ttft_ns + min(self.rule.patience_ns, imposed_ns)
+        cost_ns = ttft_ns + min(self.rule.patience_ns, later_ns) + min(self.rule.patience_ns, streams_ns)
         return Score(view.name, cost_ns, cached, uncached, ttft_ns, backlog_ns, restore_ns, room_ns, note)
 
     def _match(self, arrival: Arrival, view: ReplicaView) -> tuple[Match, int]:
@@ -190,18 +195,16 @@ class PrefixRouter:
             return 0
         return int(pushed_out * view.block_tokens * view.prefill.ns_per_token * self.rule.eviction_weight)
 
-    def _cached(self, arrival: Arrival, replica: str) -> int:
-        """Tokens known to be there, for a request long enough that it matters which kind it is."""
-        followed = self._followed.get(replica)
-        if followed is None or not self.rule.pools.is_long(arrival.input_tokens):
-            return 0
-        return self.index.match(replica, arrival.blocks).blocks * followed.block_tokens
-
-    def _rank(self, score: Score, view: ReplicaView) -> tuple[bool, int, int, int]:
-        """Room that nobody can promise comes last; equal costs go to the emptier replica, then to the one that was
-        sent least."""
+    def _rank(self, score: Score, view: ReplicaView, now_ns: int) -> tuple[bool, int, float]:
+        """Room that nobody can promise comes last; of equal costs, the replica that had least to prefill lately."""
         roomless = view.exclusive or view.room_in_ns is None
-        return roomless, score.cost_ns, view.prefilling + view.decoding, self._sent_tokens.get(view.name, 0)
+        return roomless, score.cost_ns, self._recent_work(view.name, now_ns)
+
+    def _recent_work(self, replica: str, now_ns: int) -> float:
+        """Uncached tokens sent there, fading with a half-life of a minute: so that one that was away is not sent
+        everything until it has caught up with an hour."""
+        tokens, at_ns = self._work.get(replica, (0.0, 0))
+        return tokens * 0.5 ** ((now_ns - at_ns) / _HALF_LIFE_NS) if tokens else 0.0
 
 
 def _reason(best: Score, scores: Sequence[Score]) -> str:
