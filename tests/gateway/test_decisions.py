@@ -12,11 +12,12 @@ from longproof.domain.events import EngineSample
 from longproof.domain.fleet import ReplicaState
 from longproof.domain.kv_event import KvCleared, KvGap, KvRemoved, KvStored, Tier
 from longproof.errors import UsageError
-from longproof.gateway.decision_codec import FollowedReplica, LogHeader, decode_record, encode_record
-from longproof.gateway.decisions import DecisionLog, fresh_controller, records_about, replay_log
+from longproof.gateway.decision_codec import LogEntry, LogHeader, decode_entry, encode_entry
+from longproof.gateway.decisions import DecisionLog, LoggedRouter, records_about, replay_log
 from longproof.gateway.recent import RecentDecisions
 from longproof.policy.arrivals import Arrival, Ended, EndKind
 from longproof.policy.claim_gate import ProvenLimits
+from longproof.policy.controller import Controller
 from longproof.policy.controller_config import (
     ControllerConfig,
     KvBudget,
@@ -39,18 +40,24 @@ CONFIG = ControllerConfig(
     tenants=(TenantRule(name="t1", budget=KvBudget(token_seconds_per_s=500, burst_token_seconds=9_000)),),
     proven={"m": ProvenLimits(model="m", claim="c", effective_tokens=700)},
 )
-HEADER = LogHeader(
-    config=CONFIG,
-    routing=RoutingRule(),
-    followed=tuple(FollowedReplica(replica=n, block_tokens=16, cache_blocks=40, events=n == "a") for n in "ab"),
-)
+HEADER = LogHeader(config=CONFIG, routing=RoutingRule())
 
 
-def run(seed: int, sink: Callable[[DecisionRecord], None], steps: int = 400) -> None:
+class Sink:
+    """As much of a log as a router needs."""
+
+    def __init__(self, sink: Callable[[LogEntry], None]) -> None:
+        self.sink = sink
+
+
+def run(seed: int, sink: Callable[[LogEntry], None], steps: int = 400) -> None:
     """Everything a controller can be told, in a random order."""
+    router = LoggedRouter(RoutingRule(), Sink(sink))  # type: ignore[arg-type]
+    for name in "ab":
+        router.follow(name, block_tokens=16, cache_blocks=40, events=name == "a")
     chance = random.Random(seed)
     print(f"seed {seed}")
-    recorded, now_ns, alive = Recorded(fresh_controller(HEADER), sink), 0, list[str]()
+    recorded, now_ns, alive = Recorded(Controller(CONFIG, router), sink), 0, list[str]()
     for number in range(steps):
         now_ns += chance.randrange(S // 2)
         what = chance.randrange(12)
@@ -99,6 +106,7 @@ def run(seed: int, sink: Callable[[DecisionRecord], None], steps: int = 400) -> 
         else:
             recorded.on_replica("b", chance.choice([ReplicaState.UP, ReplicaState.DOWN]), now_ns)
             recorded.on_tick(now_ns)
+            router.follow("a", block_tokens=16, cache_blocks=40, events=chance.random() < 0.5)
 
 
 def log_of(path: Path, seed: int = 1) -> Path:
@@ -117,19 +125,21 @@ def test_a_log_decides_the_same_again(tmp_path: Path, seed: int) -> None:
 
 
 def test_every_record_comes_back_exactly(tmp_path: Path) -> None:
-    records: list[DecisionRecord] = []
+    records: list[LogEntry] = []
     run(9, records.append)
-    assert {type(record.input) for record in records} >= {Arrived, CacheChanged, Sampled, Ticked}
+    inputs = {type(entry.input) for entry in records if isinstance(entry, DecisionRecord)}
+    assert inputs >= {Arrived, CacheChanged, Sampled, Ticked}
     for record in records:
-        assert decode_record(encode_record(record), where="x") == record
+        assert decode_entry(encode_entry(record), where="x") == record
 
 
 def test_a_sample_is_written_without_what_json_cannot_say() -> None:
     sample = EngineSample(at_ns=1, values={"nan": float("nan"), "inf": float("inf"), "x": 1.0})
     record = DecisionRecord(number=0, at_ns=1, input=Sampled(replica="a", sample=sample), actions=())
-    back = decode_record(encode_record(record), where="x").input
-    assert isinstance(back, Sampled)
-    assert back.sample.values == {"x": 1.0}
+    back = decode_entry(encode_entry(record), where="x")
+    assert isinstance(back, DecisionRecord)
+    assert isinstance(back.input, Sampled)
+    assert back.input.sample.values == {"x": 1.0}
 
 
 def test_a_difference_is_shown_when_the_rules_were_others(tmp_path: Path) -> None:
@@ -175,7 +185,7 @@ def test_a_file_is_refused_when_it_is_no_log(tmp_path: Path, content: bytes, mes
 @pytest.mark.parametrize("line", [b"[]\n", b'[0,0,"Nothing",{},[]]\n', b'[0,0,"FirstToken",{},[]]\n', b"7\n"])
 def test_a_line_is_refused_when_it_is_no_record(line: bytes) -> None:
     with pytest.raises(UsageError, match=r"line 3"):
-        decode_record(line, where="line 3")
+        decode_entry(line, where="line 3")
 
 
 def test_records_are_dropped_and_counted_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,9 +230,9 @@ def test_one_requests_way_is_found_in_the_log(tmp_path: Path) -> None:
 
 
 def test_the_ring_keeps_the_newest() -> None:
-    recent, records = RecentDecisions(kept=5), list[DecisionRecord]()
+    recent, records = RecentDecisions(kept=5), list[LogEntry]()
     run(3, records.append, steps=60)
-    told = [record for record in records if isinstance(record.input, Arrived)]
+    told = [one for one in records if isinstance(one, DecisionRecord) and isinstance(one.input, Arrived)]
     for record in told:
         assert isinstance(record.input, Arrived)
         recent.add(record.actions[0], record.input.arrival, record.at_ns)

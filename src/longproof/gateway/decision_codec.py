@@ -1,8 +1,9 @@
 """Decision records as lines of JSON, and back, exactly.
 
-    {"longproof_decisions": 1, "config": …, "routing": …, "followed": […]}     once, first: what a replay starts from
-    [number, at_ns, "Arrived", {…}, [["Dispatch", {…}]]]                       one per input, with what it was answered
+    {"longproof_decisions": 1, "config": …, "routing": …}     once, first: what a replay starts from
+    [number, at_ns, "Arrived", {…}, [["Dispatch", {…}]]]      one per input, with what it was answered
     [number, at_ns, "CacheChanged KvStored", {…}, []]
+    ["follow", {…}]                                           how the router follows a replica's cache from now on
 
 Names stand beside the values because values alone do not tell a stored block from a removed one. Block names are
 64-bit: read them with something that keeps integers whole.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
@@ -50,7 +51,8 @@ _ADVICE = "use a whole log, written by this version of longproof"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedReplica:
-    """What the router was told of a replica at the start; see `PrefixRouter.follow`."""
+    """How the router follows a replica's cache from now on; see `PrefixRouter.follow`. Not an input of the controller:
+    it changes when an index is found to be unreliable."""
 
     replica: str
     block_tokens: int
@@ -64,7 +66,6 @@ class LogHeader:
 
     config: ControllerConfig
     routing: RoutingRule
-    followed: tuple[FollowedReplica, ...]
     longproof_decisions: int = FORMAT
 
 
@@ -73,8 +74,19 @@ def encode_header(header: LogHeader) -> bytes:
     return orjson.dumps(header, default=dict, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def encode_record(record: DecisionRecord) -> bytes:
+LogEntry: TypeAlias = DecisionRecord | FollowedReplica
+"""What a line after the first holds."""
+
+
+def encode_entry(entry: LogEntry) -> bytes:
     """One line."""
+    if isinstance(entry, FollowedReplica):
+        return orjson.dumps(["follow", entry], option=orjson.OPT_APPEND_NEWLINE)
+    return encode_record(entry)
+
+
+def encode_record(record: DecisionRecord) -> bytes:
+    """One line of a record."""
     told: Any = record.input
     name = type(told).__name__
     if isinstance(told, CacheChanged):
@@ -98,17 +110,20 @@ def decode_header(line: bytes, *, where: str) -> LogHeader:
     return cast(LogHeader, _value(LogHeader, fields, where))
 
 
-def decode_record(line: bytes, *, where: str) -> DecisionRecord:
+def decode_entry(line: bytes, *, where: str) -> LogEntry:
     """UsageError for anything else."""
+    parts = cast("list[Any]", _json(line, where))
     try:
-        number, at_ns, name, told, actions = cast("list[Any]", _json(line, where))
+        if parts[0] == "follow":
+            return cast(FollowedReplica, _value(FollowedReplica, parts[1], where))
+        number, at_ns, name, told, actions = parts
         return DecisionRecord(
             number=number,
             at_ns=at_ns,
             input=_input(name, told, where),
             actions=tuple(_value(_BY_NAME[kind], fields, where) for kind, fields in actions),
         )
-    except (KeyError, TypeError, ValueError) as problem:
+    except (KeyError, IndexError, TypeError, ValueError) as problem:
         raise UsageError(f"{where} is no decision record: {problem}", advice=_ADVICE) from problem
 
 

@@ -17,11 +17,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from longproof.errors import UsageError
-from longproof.gateway.decision_codec import LogHeader, decode_header, decode_record, encode_header, encode_record
+from longproof.gateway.decision_codec import (
+    FollowedReplica,
+    LogEntry,
+    LogHeader,
+    decode_entry,
+    decode_header,
+    encode_entry,
+    encode_header,
+)
 from longproof.policy.actions import Dispatch, Refusal, Wait
 from longproof.policy.controller import Controller
 from longproof.policy.decision_record import DecisionRecord, Difference, feed
-from longproof.policy.routing import PrefixRouter
+from longproof.policy.routing import PrefixRouter, RoutingRule
 
 WRITE_EVERY_S = 0.1
 MOST_WAITING = 200_000
@@ -43,18 +51,18 @@ class DecisionLog:
                 f"the decision log {self.path} cannot be written: {problem.strerror}", advice="name another file"
             ) from problem
         self.dropped = 0
-        self._waiting: deque[DecisionRecord] = deque()
+        self._waiting: deque[LogEntry] = deque()
         self._every_s = write_every_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._write_until_stopped, name="longproof-decisions", daemon=True)
         self._thread.start()
 
-    def sink(self, record: DecisionRecord) -> None:
-        """Takes one record; never waits, never raises."""
+    def sink(self, entry: LogEntry) -> None:
+        """Takes one entry; never waits, never raises."""
         if len(self._waiting) >= MOST_WAITING:
             self.dropped += 1
             return
-        self._waiting.append(record)
+        self._waiting.append(entry)
 
     def close(self) -> None:
         """Writes what is left."""
@@ -70,7 +78,7 @@ class DecisionLog:
     def _write(self) -> None:
         while self._waiting:
             batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
-            data = b"".join(map(encode_record, batch))
+            data = b"".join(map(encode_entry, batch))
             before = os.fstat(self._file.fileno()).st_size
             try:
                 wrote = self._file.write(data)
@@ -80,6 +88,21 @@ class DecisionLog:
                 os.ftruncate(self._file.fileno(), before)
                 os.lseek(self._file.fileno(), before, os.SEEK_SET)
                 self.dropped += len(batch)
+
+
+class LoggedRouter(PrefixRouter):
+    """A router that also writes down how it is told to follow replicas."""
+
+    def __init__(self, rule: RoutingRule, log: DecisionLog) -> None:
+        super().__init__(rule)
+        self._log = log
+
+    def follow(self, replica: str, *, block_tokens: int, cache_blocks: int | None, events: bool) -> None:
+        """See `PrefixRouter`."""
+        super().follow(replica, block_tokens=block_tokens, cache_blocks=cache_blocks, events=events)
+        self._log.sink(
+            FollowedReplica(replica=replica, block_tokens=block_tokens, cache_blocks=cache_blocks, events=events)
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,6 +120,13 @@ class Replayed:
     torn: bool = False
     differences: list[Difference] = field(default_factory=list[Difference])
 
+    def count(self, record: DecisionRecord) -> None:
+        """One more input of the log."""
+        self.inputs += 1
+        self.sent += sum(isinstance(action, Dispatch) for action in record.actions)
+        self.waits += sum(isinstance(action, Wait) for action in record.actions)
+        self.refused += sum(isinstance(action, Refusal) for action in record.actions)
+
     @property
     def same(self) -> bool:
         """Whether everything was decided again as it was."""
@@ -108,22 +138,23 @@ def replay_log(path: Path, *, keep: int = 20) -> Replayed:
     found = Replayed()
     lines = _lines(path)
     header = decode_header(next(lines, b""), where=f"{path}:1")
-    controller = fresh_controller(header)
+    router = PrefixRouter(header.routing)
+    controller = Controller(header.config, router)
     for place, line in enumerate(lines, 2):
         if not line.endswith(b"\n"):
             found.torn = True  # the gateway was killed while it wrote
             break
-        record = decode_record(line, where=f"{path}:{place}")
+        record = decode_entry(line, where=f"{path}:{place}")
+        if isinstance(record, FollowedReplica):
+            router.follow(
+                record.replica,
+                block_tokens=record.block_tokens,
+                cache_blocks=record.cache_blocks,
+                events=record.events,
+            )
+            continue
         found.missing += record.number - found.inputs - found.missing
-        found.inputs += 1
-        for action in record.actions:
-            match action:
-                case Dispatch():
-                    found.sent += 1
-                case Wait():
-                    found.waits += 1
-                case Refusal():
-                    found.refused += 1
+        found.count(record)
         replayed = tuple(feed(controller, record.input, record.at_ns))
         if replayed != record.actions:
             found.differing += 1
@@ -132,21 +163,15 @@ def replay_log(path: Path, *, keep: int = 20) -> Replayed:
     return found
 
 
-def fresh_controller(header: LogHeader) -> Controller:
-    """A controller as the log's own was when it began."""
-    router = PrefixRouter(header.routing)
-    for one in header.followed:
-        router.follow(one.replica, block_tokens=one.block_tokens, cache_blocks=one.cache_blocks, events=one.events)
-    return Controller(header.config, router)
-
-
 def records_about(path: Path, request_id: str) -> Iterator[DecisionRecord]:
     """Everything a log says about one request, in order."""
     lines = _lines(path)
     decode_header(next(lines, b""), where=f"{path}:1")
     for place, line in enumerate(lines, 2):
         if request_id.encode() in line and line.endswith(b"\n"):
-            record = decode_record(line, where=f"{path}:{place}")
+            record = decode_entry(line, where=f"{path}:{place}")
+            if isinstance(record, FollowedReplica):
+                continue
             told = record.input
             named = getattr(told, "id", None) or getattr(getattr(told, "arrival", None), "id", None)
             if named == request_id or any(action.id == request_id for action in record.actions):
