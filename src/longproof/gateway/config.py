@@ -101,9 +101,10 @@ class ServedSection(Section):
     `context`, `slots`, `block_tokens` overrule what it tells.
     `reservation`: "upfront" (input and output at entry), "incremental" (vLLM) or "sglang"; default: as its kind does.
     `prefill_rate` (tokens/s) and `decode_time` (one token of one stream) are what predictions rest on;
-    `prefill_window`: uncached tokens that may be in prefill there at once. `kv_events`, `kv_replay`, `kv_topic`: where
-    vLLM or SGLang publish what their prefix cache holds. `tokenizer`: the model's directory, tokenizer.json or GGUF.
-    `usage_in_streams` false: it does not take ``stream_options``.
+    `prefill_window`: uncached tokens that may be in prefill there at once (default: one step of the engine where
+    `prefill_rate` is given, else no bound). `kv_events`, `kv_replay`, `kv_topic`: where vLLM or SGLang publish what
+    their prefix cache holds. `tokenizer`: the model's directory, tokenizer.json or GGUF. `usage_in_streams` false: it
+    does not take ``stream_options``.
     """
 
     name: str | None = None

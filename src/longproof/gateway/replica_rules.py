@@ -32,6 +32,8 @@ _ONE_EACH = BlockNeed(block_tokens=1 << 50)
 _INDEX_BLOCK_TOKENS = 16
 _ASSUMED_PREFILL_TOKENS_PER_S = 10_000.0
 _ASSUMED_DECODE_NS = 20_000_000
+_STEP_TOKENS = 8_192
+"""vLLM's and SGLang's usual step on large devices (max_num_batched_tokens, chunked_prefill_size)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ def ruled(name: str, models: tuple[str, ...], section: ServedSection, deployment
         decode_ns_per_token=section.decode_time or _ASSUMED_DECODE_NS,
         block_tokens=index_block,
         pool=section.pool,
-        prefill_window_tokens=section.prefill_window,
+        prefill_window_tokens=_window(section, deployment),
         step_tokens=_known(deployment.max_batched_tokens),
     )
     cache_blocks = None if cached_tokens is None else cached_tokens // index_block
@@ -102,6 +104,14 @@ def _reservation(section: ServedSection, kind: EngineKind) -> Reservation:
     if section.reservation is not None:
         return _RESERVATIONS[section.reservation]
     return _BY_KIND.get(kind, UPFRONT)
+
+
+def _window(section: ServedSection, deployment: Deployment) -> int | None:
+    """One step of the engine is enough to keep it busy; what waits beyond it here can still be overtaken by shorter
+    work. Without a rate nobody could tell when a prefill of an answer that is not streamed is over: then no bound."""
+    if section.prefill_window is not None or section.prefill_rate is None:
+        return section.prefill_window
+    return _known(deployment.max_batched_tokens) or _STEP_TOKENS
 
 
 def _known(reading: Reading[int]) -> int | None:
