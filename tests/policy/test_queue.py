@@ -20,9 +20,11 @@ class Waiting:
         self.queue = FairQueue(rule)
         self.number = 0
 
-    def add(self, name: str, tenant: Tenant, work_ns: int, at_ns: int = 0, priority: int = 0) -> Ticket:
+    def add(
+        self, name: str, tenant: Tenant, work_ns: int, at_ns: int = 0, priority: int = 0, tokens: int = 0
+    ) -> Ticket:
         self.number += 1
-        ticket = Ticket(name, tenant, priority, work_ns, at_ns, self.number)
+        ticket = Ticket(name, tenant, priority, work_ns, at_ns, self.number, tokens)
         self.queue.add(ticket)
         return ticket
 
@@ -126,21 +128,32 @@ def test_a_request_keeps_its_place_when_an_engine_sent_it_back() -> None:
     assert waiting.late() == ["first", "second"]
 
 
-def test_the_work_ahead_grows_with_those_that_are_smaller() -> None:
+def test_what_is_ahead_grows_with_those_that_are_no_larger() -> None:
     waiting, one = Waiting(), tenant()
     for _ in range(10):
-        waiting.add("short", one, S)
-    waiting.add("giant", one, 500 * S)
-    ahead, late = waiting.queue.work_ahead_ns(60 * S)
-    assert (ahead, late) == (10 * S, 0)
-    assert waiting.queue.work_ahead_ns(1)[0] == 0
+        waiting.add("short", one, S, tokens=100)
+    waiting.add("giant", one, 500 * S, tokens=50_000)
+    ahead = waiting.queue.ahead_of(60 * S)
+    assert (ahead.work_ns, ahead.tokens, ahead.late_work_ns) == (10 * S, 1_000, 0)
+    assert waiting.queue.ahead_of(S).work_ns == 10 * S  # its equals came before it
+    assert waiting.queue.ahead_of(S // 2).work_ns == 0
+
+
+def test_the_late_are_ahead_with_their_share_when_there_are_many() -> None:
+    waiting, one = Waiting(QueueRule(age_bound_ns=30 * S, overdue_share=0.25)), tenant()
+    for _ in range(4):
+        waiting.add("giant", one, 100 * S, tokens=1_000)
+    waiting.queue.promote(30 * S)
+    waiting.add("short", one, 5 * S, at_ns=30 * S, tokens=10)
+    # 5 s before it and 7 s of its own are three quarters: 4 s of the late's 400 s and 40 of their 4,000 tokens
+    ahead = waiting.queue.ahead_of(7 * S)
+    assert (ahead.work_ns, ahead.late_work_ns, ahead.tokens) == (9 * S, 4 * S, 10 + 40)
+    assert waiting.queue.ahead_of(3 * S).work_ns == S  # the 5 s are larger than it
 
 
 @given(
     steps=st.lists(
-        st.tuples(
-            st.sampled_from(["add", "remove", "promote", "rework", "take"]), st.integers(0, 40), st.integers(0, 3)
-        ),
+        st.tuples(st.sampled_from(["add", "remove", "promote", "take"]), st.integers(0, 40), st.integers(0, 3)),
         max_size=60,
     )
 )
@@ -156,16 +169,13 @@ def test_everybody_stands_in_exactly_one_lane_after_any_history(steps: list[tupl
             waiting.queue.promote(now)
         elif here:
             ticket = here[number % len(here)]
-            if what == "rework":
-                waiting.queue.rework(ticket, number)
-            else:
-                here.remove(ticket)
-                (waiting.take if what == "take" else waiting.queue.remove)(ticket)
-                waiting.queue.remove(ticket)  # a second time changes nothing
+            here.remove(ticket)
+            (waiting.take if what == "take" else waiting.queue.remove)(ticket)
+            waiting.queue.remove(ticket)  # a second time changes nothing
         found = [ticket.number for ticket in [*waiting.queue.fresh(), *waiting.queue.late()]]
         assert sorted(found) == sorted(ticket.number for ticket in here)
         assert len(waiting.queue) == len(here)
         assert [t.number for t in waiting.queue.in_order_of_arrival()] == sorted(t.number for t in here)
-        fresh, late = waiting.queue.work_ahead_ns(1 << 62)
-        assert fresh <= sum(t.work_ns for t in here)
-        assert late <= sum(t.work_ns for t in here if t.late)
+        everything = waiting.queue.ahead_of(1 << 62)
+        assert everything.late_work_ns == sum(t.work_ns for t in here if t.late)
+        assert everything.work_ns == sum(t.work_ns for t in here)

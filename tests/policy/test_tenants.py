@@ -24,9 +24,9 @@ def budgeted(rate: float = 100, burst: float = 1_000) -> Tenant:
 def test_holding_tokens_empties_the_budget_and_time_fills_it() -> None:
     tenant = budgeted()
     tenant.hold(300, 0)
-    assert tenant.left_token_ns(2 * S) == (1_000 - 2 * 300) * S  # full at the start: filling has nothing to add to …
+    assert tenant.left_token_ns(2 * S) == (1_000 - 2 * (300 - 100)) * S
     tenant.hold(-300, 2 * S)
-    assert tenant.left_token_ns(3 * S) == 500 * S  # … and afterwards 100 a second
+    assert tenant.left_token_ns(3 * S) == 700 * S
     assert tenant.left_token_ns(100 * S) == 1_000 * S  # never above the bucket
 
 
@@ -40,22 +40,22 @@ def test_one_balance_is_not_spent_twice_when_requests_come_at_once() -> None:
 
 
 def test_what_is_used_is_counted_once_when_it_was_expected() -> None:
-    tenant = budgeted(rate=1)
+    tenant = budgeted(rate=50)
     tenant.expect(500 * S)
     tenant.hold(250, 0)
-    # after 1 s: 1,000 - 250 are left, 250 of the 500 expected are still to come
-    assert tenant.available_token_ns(S) == (750 - 250) * S
+    # after 1 s: 1,000 - 250 + 50 are left, 250 of the 500 expected are still to come
+    assert tenant.available_token_ns(S) == (800 - 250) * S
     tenant.hold(-250, S)
     tenant.settle(500 * S, 250 * S, S)
-    assert tenant.available_token_ns(S) == 750 * S
+    assert tenant.available_token_ns(S) == 800 * S
 
 
 def test_a_debt_is_paid_back_first_when_a_request_stayed_longer_than_expected() -> None:
     tenant = budgeted()
     tenant.hold(1_000, 0)
-    tenant.hold(-1_000, 3 * S)  # 3,000 used of a bucket of 1,000
-    assert tenant.left_token_ns(3 * S) == -2_000 * S
-    assert tenant.budget_wait_ns(S, 3 * S) == pytest.approx(20.01 * S)
+    tenant.hold(-1_000, 3 * S)  # 3,000 used and 300 filled, of a bucket of 1,000
+    assert tenant.left_token_ns(3 * S) == -1_700 * S
+    assert tenant.budget_wait_ns(S, 3 * S) == pytest.approx(17.01 * S)
 
 
 def test_a_request_larger_than_the_bucket_passes_when_the_bucket_is_full() -> None:
@@ -72,20 +72,24 @@ def test_nothing_is_limited_when_there_is_no_budget() -> None:
 @given(
     steps=st.lists(st.tuples(st.integers(0, 5 * S), st.integers(0, 400)), max_size=20),
     rate=st.integers(1, 500),
+    looks=st.lists(st.integers(0, 100 * S), max_size=5),
 )
-def test_the_balance_is_filled_less_held_after_any_history(steps: list[tuple[int, int]], rate: int) -> None:
-    tenant = budgeted(rate=rate, burst=10**12)  # a bucket that never overflows
+def test_the_balance_is_filled_less_held_and_looking_changes_nothing(
+    steps: list[tuple[int, int]], rate: int, looks: list[int]
+) -> None:
+    tenant, watched = budgeted(rate=rate), budgeted(rate=rate)
     tenant.hold(0, 0)
-    now, used, spare = 0, 0, 0
+    watched.hold(0, 0)
+    now, left = 0, 1_000 * S
     for wait_ns, tokens in steps:
+        for look in looks:
+            watched.left_token_ns(now + look)
+            watched.available_token_ns(now + look)
         now += wait_ns
-        used += tenant.held_tokens * wait_ns
-        # while full, filling is lost: only what was missing can be filled
-        spare = min(0, spare + rate * wait_ns) - tenant.held_tokens * wait_ns
+        left = min(1_000 * S, left + (rate - tenant.held_tokens) * wait_ns)
         tenant.hold(tokens - tenant.held_tokens, now)
-    left = tenant.left_token_ns(now)
-    assert left is not None
-    assert left == 10**12 * S + spare
+        watched.hold(tokens - watched.held_tokens, now)
+    assert tenant.left_token_ns(now) == watched.left_token_ns(now) == left
 
 
 def test_nobody_saves_up_service_when_it_has_been_away() -> None:

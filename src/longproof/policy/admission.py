@@ -118,14 +118,16 @@ def shortage_blocks(
 ) -> int:
     """The question of load as a number: how many blocks the tightest stage lacks for `entry_tokens` now. 0 or less:
     `decide` admits what fits limit and capacity; above: it queues."""
-    worst: int | None = None
-    for state in pools:
-        short = _needed_now(entry_tokens, state, shared_blocks) - _available_now(state)
-        if worst is None or short > worst:
-            worst = short
-    if worst is None:
+    if not pools:
         raise ValueError("no pool was given")
-    return worst
+    return max(shortages(entry_tokens, pools, shared_blocks))
+
+
+def shortages(
+    entry_tokens: int, pools: Sequence[PoolState], shared_blocks: Mapping[str, int] | None = None
+) -> list[int]:
+    """`shortage_blocks` stage by stage, each in its own blocks."""
+    return [_needed_now(entry_tokens, state, shared_blocks) - _available_now(state) for state in pools]
 
 
 def longest_total_tokens(pools: Sequence[PoolState], rule: AdmissionRule) -> int | None:

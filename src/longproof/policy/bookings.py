@@ -50,19 +50,19 @@ class Bookings:
             self._tenants.lift(tenant)
         tenant.waiting += 1
         request.phase = Phase.WAITING
-        request.ticket.work_ns = self.work_ns(request, group)
         group.queue.add(request.ticket)
 
     def unqueue(self, request: Request, group: Group) -> None:
         """It waits no longer."""
         group.queue.remove(request.ticket)
         request.tenant.waiting -= 1
+        request.phase = Phase.DECIDING
 
     def book(self, request: Request, replica: Replica, now_ns: int) -> None:
         """Its room at `replica` is taken; its prefill is charged there from now on."""
         if not request.tenant.waiting and not request.tenant.running:
             self._tenants.lift(request.tenant)
-        request.replica = replica.name
+        request.replica, request.booked_ns = replica.name, now_ns
         request.booked_tokens = request.uncached_tokens
         request.prefill_ns = replica.prefill.ns(request.uncached_tokens, request.cached_tokens)
         replica.begin_prefill(request.booked_tokens, request.prefill_ns, now_ns)
@@ -86,7 +86,7 @@ class Bookings:
         assert request.replica is not None
         replica = self._replicas[request.replica]
         replica.end_prefill(request.booked_tokens, request.prefill_ns, now_ns)
-        replica.hand_over(request.arrival.id, now_ns)
+        replica.hand_over(request.arrival.id)
         replica.decoding += 1
         request.phase = Phase.DECODING
 
@@ -99,8 +99,9 @@ class Bookings:
             replica.decoding -= 1
         else:
             replica.end_prefill(request.booked_tokens, request.prefill_ns, now_ns)
-        replica.release(request.arrival.id, now_ns)
+        replica.release(request.arrival.id, request.booked_ns, now_ns)
         self._off(request, now_ns)
+        request.phase = Phase.DECIDING
 
     def lost(self, request: Request, now_ns: int) -> None:
         """Its replica has forgotten everything, and the replica's own accounts with it."""
@@ -160,10 +161,12 @@ class Bookings:
             request.service_ns = work_ns
         self._ended_there(request, end.cached_tokens, now_ns, kept=request.phase is Phase.DECODING)
 
-    @staticmethod
-    def work_ns(request: Request, group: Group) -> int:
-        """Its size in the queue: the prefill it would be on the group's first replica."""
-        return group.replicas[0].prefill.ns(request.uncached_tokens, request.cached_tokens)
+    def size(self, request: Request, group: Group) -> None:
+        """Its size in the queue, should it wait: the prefill it would be, and what it would hold, on the group's first
+        replica."""
+        replica = group.replicas[0]
+        request.ticket.work_ns = replica.prefill.ns(request.uncached_tokens, request.cached_tokens)
+        request.ticket.tokens = self._placing.entry_tokens(request, replica)
 
     def _ended_there(self, request: Request, cached_tokens: int | None, now_ns: int, *, kept: bool) -> None:
         if request.sent_to is not None:

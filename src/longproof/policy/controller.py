@@ -91,6 +91,7 @@ class Controller:
         if request.phase is Phase.COUNTING:
             group.counting -= 1
             self._bookings.leave(request, now_ns)
+            request.phase = Phase.DECIDING
         else:
             self._bookings.unqueue(request, group)
         request.counted = True
@@ -263,7 +264,7 @@ class Controller:
         placement = self._room.find(request, group, now_ns, look=True)
         if placement.replica is None and held_at is not None and self._replicas[held_at].takes_new(now_ns):
             placement = Placement(self._replicas[held_at], placement.choice, 0)
-        request.ticket.work_ns = self._bookings.work_ns(request, group)
+        self._bookings.size(request, group)
         wait_ns = self._entrance.wait_ns(request, group, placement, now_ns)
         if request.counted:
             hopeless = self._entrance.hopeless(request, placement, wait_ns, now_ns)

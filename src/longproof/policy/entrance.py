@@ -13,7 +13,8 @@ from longproof.policy import refusals
 from longproof.policy.actions import Refusal
 from longproof.policy.arrivals import Arrival
 from longproof.policy.claim_gate import GateAnswer, judge
-from longproof.policy.controller_config import ControllerConfig
+from longproof.policy.controller_config import NS_PER_S, ControllerConfig
+from longproof.policy.drain import MOST_RETRY_NS
 from longproof.policy.placing import Group, Placement
 from longproof.policy.request_state import Request
 from longproof.policy.tenants import Tenants
@@ -87,7 +88,8 @@ class Entrance:
         return refusals.nobody_up(arrival, wait_ns)
 
     def wait_ns(self, request: Request, group: Group, placement: Placement, now_ns: int) -> int | None:
-        """The estimated wait: until there is room, and until those are served who go before it. None = no idea."""
+        """The estimated wait: until there is room, and until those have gone in who go before it, by the prefill they
+        are or by how fast the ledgers empty, whichever is slower. None = no idea."""
         if placement.replica is not None:
             return 0
         up = [r for r in group.replicas if r.takes_new(now_ns)]
@@ -95,8 +97,14 @@ class Entrance:
             return max(0, min(r.not_before_ns for r in group.replicas) - now_ns)
         if placement.room_ns is None:
             return None
-        fresh, late = group.queue.work_ahead_ns(request.ticket.work_ns)
-        return max(placement.room_ns, (fresh + late) // len(up))
+        ahead = group.queue.ahead_of(request.ticket.work_ns)
+        arrival, waits = request.arrival, [ahead.work_ns // len(up)]
+        if ahead.tokens:
+            output = request.ticket.tokens - arrival.input_tokens
+            rate = sum(r.drain_tokens_per_s(now_ns, r.stay_guess_ns(arrival.input_tokens, output)) for r in up)
+            if rate > 0:
+                waits.append(min(MOST_RETRY_NS, int(ahead.tokens / rate * NS_PER_S)))
+        return placement.room_ns + max(waits)
 
     def hopeless(self, request: Request, placement: Placement, wait_ns: int | None, now_ns: int) -> Refusal | None:
         """Its first token would come too late, by the estimate. Without an estimate nobody is refused."""
@@ -126,5 +134,6 @@ class Entrance:
             state = max(replica.ledger.states(), key=lambda s: s.requests)
             if state.requests:
                 mean = max(1, state.held_blocks // state.requests)
-                waits.append(replica.drain.wait_ns(mean, now_ns, replica.typical_stay_ns()))
+                guess_ns = replica.stay_guess_ns(0, _TYPICAL_OUTPUT_TOKENS)
+                waits.append(replica.drain.wait_ns(mean, state.held_blocks, now_ns, guess_ns))
         return min(waits, default=None)

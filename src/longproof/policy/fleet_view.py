@@ -102,7 +102,9 @@ class FleetView:
             decoding=replica.decoding,
             pending_prefill_tokens=replica.pending_prefill_tokens,
             available_at_ns=replica.not_before_ns if paused else None,
-            drain_blocks_per_s=replica.drain.blocks_per_s(now_ns),
+            drain_blocks_per_s=replica.drain.blocks_per_s(replica.held_blocks, now_ns, 0)
+            if replica.drain.known
+            else None,
             engine_running=None if sample is None else sample.running,
             engine_waiting=None if sample is None else sample.waiting,
             preemptions=replica.preemptions,

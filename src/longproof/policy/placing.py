@@ -113,7 +113,8 @@ class Placing:
         total = arrival.input_tokens + arrival.output_tokens
         found = [r for r in group.within(request.gate.pool) if r.takes_new(now_ns) and r.could_hold(total)]
         for replica in found:
-            replica.find_room(arrival.id, self.entry_tokens(request, replica), arrival.blocks, now_ns)
+            entry = self.entry_tokens(request, replica)
+            replica.find_room(arrival.id, arrival.input_tokens, entry, arrival.blocks, now_ns)
         return found
 
     def _choose(self, request: Request, replicas: Sequence[Replica], now_ns: int) -> Choice:

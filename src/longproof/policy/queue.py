@@ -17,15 +17,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from longproof.policy.controller_config import QueueRule
+from longproof.policy.queue_load import Ahead, QueueLoad
 from longproof.policy.tenants import Tenant
-
-_BUCKETS = 64
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One waiting request. `work_ns`: the prefill it would be. `number` rises with every arrival and is its name
-    here."""
+    """One waiting request. `work_ns`: the prefill it would be; `tokens`: what it would hold. Both stay as they are
+    while it waits. `number` rises with every arrival and is its name here."""
 
     id: str
     tenant: Tenant
@@ -33,6 +32,7 @@ class Ticket:
     work_ns: int
     arrived_ns: int
     number: int
+    tokens: int = 0
     late: bool = False
 
 
@@ -61,8 +61,7 @@ class FairQueue:
         self._rule = rule
         self._lines: dict[int, _Line] = {}
         self._tickets: dict[int, Ticket] = {}
-        self._fresh_work = [0] * _BUCKETS
-        self._late_work = 0
+        self._load = QueueLoad()
         self._late_served = 0
         self._fresh_served = 0
         self._late_count = 0
@@ -82,7 +81,7 @@ class FairQueue:
         line.ages[ticket.number] = ticket
         if came_back:
             line.ages = OrderedDict(sorted(line.ages.items()))
-        self._fresh_work[_bucket(ticket.work_ns)] += ticket.work_ns
+        self._load.add(ticket.work_ns, ticket.tokens)
 
     def remove(self, ticket: Ticket) -> None:
         """It waits no longer. Nothing happens if it did not."""
@@ -92,28 +91,14 @@ class FairQueue:
         if ticket.late:
             del line.late[ticket.number]
             self._late_count -= 1
-            self._late_work -= ticket.work_ns
+            self._load.drop_late(ticket.work_ns, ticket.tokens)
             if not self._late_count:
                 self._late_served = self._fresh_served = 0
         else:
             line.drop_fresh(ticket)
-            self._fresh_work[_bucket(ticket.work_ns)] -= ticket.work_ns
+            self._load.drop(ticket.work_ns, ticket.tokens)
         if not line.ages and not line.late:
             del self._lines[id(ticket.tenant)]
-
-    def rework(self, ticket: Ticket, work_ns: int) -> None:
-        """Its work is known better now."""
-        if ticket.number not in self._tickets or ticket.work_ns == work_ns:
-            return
-        if ticket.late:
-            self._late_work += work_ns - ticket.work_ns
-        else:
-            line = self._lines[id(ticket.tenant)]
-            del line.fresh[bisect_left(line.fresh, (ticket.priority, ticket.work_ns, ticket.number))]
-            insort(line.fresh, (ticket.priority, work_ns, ticket.number))
-            self._fresh_work[_bucket(ticket.work_ns)] -= ticket.work_ns
-            self._fresh_work[_bucket(work_ns)] += work_ns
-        ticket.work_ns = work_ns
 
     def served(self, ticket: Ticket) -> None:
         """It was let in: its work counts for its lane. To be called before `remove`."""
@@ -135,8 +120,8 @@ class FairQueue:
                 ticket.late = True
                 line.late[ticket.number] = ticket
                 self._late_count += 1
-                self._late_work += ticket.work_ns
-                self._fresh_work[_bucket(ticket.work_ns)] -= ticket.work_ns
+                self._load.drop(ticket.work_ns, ticket.tokens)
+                self._load.add_late(ticket.work_ns, ticket.tokens)
 
     @property
     def late_turn(self) -> bool:
@@ -162,13 +147,9 @@ class FairQueue:
         merged = heapq.merge(*(self._keyed(line) for line in lines))
         return (self._tickets[key[2]] for key in merged)
 
-    def work_ahead_ns(self, work_ns: int) -> tuple[int, int]:
-        """Work that goes before a new request of `work_ns`, as things stand: of the fresh and of the late."""
-        bucket = _bucket(work_ns)
-        ahead = sum(self._fresh_work[:bucket]) + self._fresh_work[bucket] // 2
-        share = self._rule.overdue_share
-        late = min(self._late_work, int(ahead * share / (1 - share))) if share < 1 else self._late_work
-        return ahead, late
+    def ahead_of(self, work_ns: int) -> Ahead:
+        """What is served before a new request of `work_ns`, as things stand."""
+        return self._load.ahead_of(work_ns, self._rule.overdue_share)
 
     def in_order_of_arrival(self) -> Iterator[Ticket]:
         """All of them."""
@@ -177,7 +158,3 @@ class FairQueue:
     def _keyed(self, line: _Line) -> Iterator[tuple[int, float, int]]:
         start, weight = line.tenant.virtual_ns, line.tenant.rule.weight
         return ((priority, start + work / weight, number) for priority, work, number in line.fresh)
-
-
-def _bucket(work_ns: int) -> int:
-    return min(_BUCKETS - 1, work_ns.bit_length())

@@ -8,7 +8,7 @@ from dataclasses import replace
 from longproof.domain.engine_metrics import growth
 from longproof.domain.events import EngineSample
 from longproof.domain.fleet import ReplicaState
-from longproof.policy.admission import longest_total_tokens, shortage_blocks
+from longproof.policy.admission import longest_total_tokens, shortage_blocks, shortages
 from longproof.policy.controller_config import BreakerRule, ReplicaRule, WatermarkRule
 from longproof.policy.drain import Drain
 from longproof.policy.ledger import Ledger
@@ -123,22 +123,38 @@ class Replica:
         shared: Mapping[str, int] | None = self.ledger.found_blocks(names) if names else None
         return shortage_blocks(entry_tokens, self.ledger.states(), shared)
 
-    def find_room(self, request_id: str, entry_tokens: int, names: Sequence[int], now_ns: int) -> None:
+    def find_room(
+        self, request_id: str, input_tokens: int, entry_tokens: int, names: Sequence[int], now_ns: int
+    ) -> None:
         """Set `room_in_ns` and `exclusive` for one request."""
         self.exclusive = self.emptying_for not in (None, request_id)
         if self.exclusive:
             self.room_in_ns = None
             return
-        short = self.shortage(entry_tokens, names)
-        wait = 0 if short <= 0 else self.drain.wait_ns(short, now_ns, self.typical_stay_ns())
+        shared = self.ledger.found_blocks(names) if names else None
+        states = self.ledger.states()
+        short = shortages(entry_tokens, states, shared)
+        wait = 0
+        if max(short) > 0:
+            guess_ns = self.stay_guess_ns(input_tokens, entry_tokens - input_tokens)
+            waits = [
+                self.drain.wait_ns(s, state.held_blocks, now_ns, guess_ns)
+                for s, state in zip(short, states, strict=True)
+            ]
+            wait = max(1, *waits)
         if not self.window_open:
             wait = max(wait, 1, self.busy_until_ns - now_ns)
         self.room_in_ns = wait
 
-    def typical_stay_ns(self) -> int:
-        """A guess of how long a request stays, for a ledger that has not released anything yet: the backlog, and 256
-        tokens of output."""
-        return self.pending_prefill_ns + 256 * self.decode_ns_per_token
+    def stay_guess_ns(self, input_tokens: int, output_tokens: int) -> int:
+        """How long a request of that size stays, for a ledger that has not released anything yet."""
+        return self.pending_prefill_ns + self.prefill.ns(input_tokens) + output_tokens * self.decode_ns_per_token
+
+    def drain_tokens_per_s(self, now_ns: int, guess_ns: int) -> float:
+        """How fast its ledger empties, in tokens of its first stage."""
+        need = self.rule.pools[0].need
+        blocks = self.drain.blocks_per_s(self.ledger.states()[0].held_blocks, now_ns, guess_ns)
+        return blocks * need.block_tokens / max(1, need.full_groups)
 
     # ── the books ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -162,11 +178,11 @@ class Replica:
         tokens = {name: input_tokens if name in self._prefill_pools else entry_tokens for name in holds}
         return self.ledger.correct(request_id, tokens) is None
 
-    def release(self, request_id: str, now_ns: int) -> None:
-        """Give back all it held."""
+    def release(self, request_id: str, since_ns: int, now_ns: int) -> None:
+        """Give back all it held since then."""
         given = self.ledger.release(request_id)
         if given:
-            self.drain.released(max(given.values()), now_ns)
+            self.drain.released(max(given.values()), now_ns - since_ns, now_ns)
 
     def begin_prefill(self, tokens: int, work_ns: int, now_ns: int) -> None:
         """A request was sent there."""
@@ -182,13 +198,11 @@ class Replica:
         self.pending_prefill_ns -= work_ns
         self.busy_until_ns = min(self.busy_until_ns, now_ns + self.pending_prefill_ns)
 
-    def hand_over(self, request_id: str, now_ns: int) -> None:
+    def hand_over(self, request_id: str) -> None:
         """First token: the input is in the cache, and stages that only prefill are free again."""
         self.ledger.computed(request_id)
         for name in self._prefill_pools:
-            given = self.ledger.release(request_id, name)
-            if given:
-                self.drain.released(given[name], now_ns)
+            self.ledger.release(request_id, name)
 
     # ── what the engine says ──────────────────────────────────────────────────────────────────────────────────────
 

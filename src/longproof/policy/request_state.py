@@ -14,10 +14,15 @@ from longproof.policy.tenants import Tenant
 class Phase(Enum):
     """Where a request is.
 
-    COUNTING ──▶ WAITING ──▶ PREFILLING ──▶ DECODING        (any of them ends by cancel, refusal or finish)
-        └──────────────────────▲   │
-              WAITING ◀────────────┘ the engine refused it
+    DECIDING ──▶ COUNTING ──▶ DECIDING ──▶ WAITING ──▶ PREFILLING ──▶ DECODING
+                                  │                      ▲   │
+                                  └──────────────────────┘   └──▶ DECIDING: the engine refused it
+
+    Any of them ends by cancel, refusal or finish.
     """
+
+    DECIDING = auto()
+    """In no account: between two of the others, never after a call has returned."""
 
     COUNTING = auto()
     """Its exact length is awaited; its upper bound is held in the ledger, if it has a replica."""
@@ -42,7 +47,7 @@ class Request:
     tenant: Tenant
     ticket: Ticket
     gate: GateAnswer
-    phase: Phase = Phase.WAITING
+    phase: Phase = Phase.DECIDING
     replica: str | None = None
     sent_to: str | None = None
     counted: bool = True
@@ -51,6 +56,7 @@ class Request:
     cached_tokens: int = 0
     uncached_tokens: int = 0
     booked_tokens: int = 0
+    booked_ns: int = 0
     prefill_ns: int = 0
     dispatched_ns: int = 0
     prefilled_by_ns: int = 0

@@ -4,7 +4,7 @@ Two accounts per tenant. *Service*, in nanoseconds of a replica's work per weigh
 budget*, in token-seconds: a bucket that fills at the tenant's rate, is emptied by what its requests hold, and lets
 nothing in when what is left does not cover what is expected.
 
-    left(now) = min(burst, left + rate · dt) - held · dt        available = left - (Σ expected - Σ used so far)
+    left(now) = min(burst, left + (rate - held) · dt)        available = left - (Σ expected - Σ used so far)
 
 Expectations are booked when a request comes in, so a burst cannot spend one balance twice; a request that holds on
 longer than expected takes the balance below zero, and the tenant waits until it is above again.
@@ -48,21 +48,23 @@ class Tenant:
 
     def settle(self, expected_token_ns: int, used_token_ns: int, now_ns: int) -> None:
         """It is gone: what was expected of it no longer counts, what it used was taken as it went."""
+        if self.rule.budget is None:
+            return
         self._advance(now_ns)
         self._expected -= expected_token_ns
         self._used -= used_token_ns
 
     def left_token_ns(self, now_ns: int) -> int | None:
-        """The balance; None without a budget."""
-        if self.rule.budget is None:
-            return None
-        self._advance(now_ns)
-        return self._left
+        """The balance; None without a budget. Looking changes nothing."""
+        return None if self.rule.budget is None else self._left_at(now_ns)
 
     def available_token_ns(self, now_ns: int) -> int:
-        """The balance less what is expected of those that are here; 0 without a budget."""
-        self._advance(now_ns)
-        return self._left - max(0, self._expected - self._used)
+        """The balance less what is expected of those that are here; without a budget, 0."""
+        if self.rule.budget is None:
+            return 0
+        elapsed = 0 if self._since_ns is None else max(0, now_ns - self._since_ns)
+        used = self._used + self.held_tokens * elapsed
+        return self._left_at(now_ns) - max(0, self._expected - used)
 
     def budget_wait_ns(self, wanted_token_ns: int, now_ns: int) -> int:
         """0: the budget covers it. Else how long until it does, if nothing else changes. What exceeds the whole bucket
@@ -74,18 +76,23 @@ class Tenant:
         short = min(wanted_token_ns, burst) - self.available_token_ns(now_ns)
         return 0 if short <= 0 else max(1, int(short / budget.token_seconds_per_s))
 
-    def _advance(self, now_ns: int) -> None:
+    def _left_at(self, now_ns: int) -> int:
         budget = self.rule.budget
-        if budget is None:
-            return
+        assert budget is not None
         burst = int(budget.burst_token_seconds * NS_PER_S)
         if self._since_ns is None:
-            self._since_ns, self._left = now_ns, burst
+            return burst
+        elapsed = max(0, now_ns - self._since_ns)
+        return min(burst, self._left + int((budget.token_seconds_per_s - self.held_tokens) * elapsed))
+
+    def _advance(self, now_ns: int) -> None:
+        if self.rule.budget is None:
+            return
+        self._left = self._left_at(now_ns)
+        if self._since_ns is None:
+            self._since_ns = now_ns
         elif now_ns > self._since_ns:
-            elapsed = now_ns - self._since_ns
-            filled = min(burst, self._left + int(budget.token_seconds_per_s * elapsed))
-            self._left = filled - self.held_tokens * elapsed
-            self._used += self.held_tokens * elapsed
+            self._used += self.held_tokens * (now_ns - self._since_ns)
             self._since_ns = now_ns
 
 
