@@ -324,3 +324,11 @@ async def test_nothing_is_kept_when_it_would_take_a_quarter_of_the_room() -> Non
             await counts.ids(Route.COMPLETIONS, {"prompt": "lake " * 20 + str(number)})
         assert counts._kept_bytes <= 2_000
         await link.aclose()
+
+
+async def test_names_are_one_chain_when_they_are_made_in_parts(files: Path, pool: ThreadPoolExecutor) -> None:
+    counting = ModelCounting(model=MODEL, block_tokens=1, local=local(files))
+    counting.trust[Shape.TEXT].compare(1, 1)
+    found = await counting.count(ask({"prompt": "the lake is deep " * 1_500}), pool)
+    assert found.input_tokens > 2 * 2_048  # more than two parts
+    assert found.blocks == block_names(tokenizer().encode("the lake is deep " * 1_500), block_tokens=1)

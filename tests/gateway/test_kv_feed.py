@@ -203,6 +203,32 @@ def test_rubbish_is_counted_and_does_no_harm_when_it_comes() -> None:
         assert state.translator.figures.unread == 2  # None, and an event of a kind that nobody knows
 
 
+def test_two_gateways_know_the_same_when_they_hear_one_publisher() -> None:
+    with feeding(KvEvents(replay=True)) as (publisher, first, _):
+        for last in range(3):
+            keep(publisher, *range(last + 1))
+        late = Heard()
+        source = KvSource(replica="a", endpoint=publisher.endpoint, replay=publisher.replay, block_tokens=BLOCK)
+        feed = KvFeed([source], late)
+        feed.start()
+        try:
+            until(lambda: feed.states[0].connected, "the second feed did not connect")
+            time.sleep(0.2)
+            keep(publisher, 1, 2, 3)
+            until(lambda: first.held == late.held == names(1, 2, 3), "the two differ")
+        finally:
+            feed.close()
+
+
+def test_contents_are_right_when_blocks_are_told_twice() -> None:
+    with feeding() as (publisher, heard, _):
+        keep(publisher, 0, 1)
+        publisher._held.clear()  # it tells all of it again
+        keep(publisher, 0, 1)
+        keep(publisher, 1)
+        until(lambda: heard.held == names(1), "a second telling did harm")
+
+
 def test_a_feed_waits_when_the_publisher_is_not_there_yet() -> None:
     publisher = KvPublisher(KvEvents(), block_tokens=BLOCK)
     publisher.open()

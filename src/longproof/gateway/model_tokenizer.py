@@ -11,6 +11,7 @@ Whether all this is what the engine does is not believed but checked (`count_che
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,6 +27,9 @@ _ADVICE = "give the model's directory (tokenizer.json, tokenizer_config.json) or
 
 def load_model_tokenizer(path: Path) -> ModelTokenizer:
     """Reads it. Raises ModelFileError: missing, unreadable, or a kind of tokenizer that is not known here."""
+    # texts come one by one, in threads of ours: threads of the library's own would only be started and waited for, and
+    # make it warn at every process that is started later
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if path.suffix.lower() == ".gguf":
         # here and not above: gguf brings numpy, half a second that only a GGUF costs
         from longproof.gateway.gguf_tokenizer import load_gguf_tokenizer  # noqa: PLC0415

@@ -29,7 +29,7 @@ from longproof.testing.engine_control import EngineControl
 from longproof.testing.engine_log import EngineLog
 from longproof.testing.engine_state import EngineState
 from longproof.testing.fake_pool import OverCapacity
-from longproof.testing.kv_publisher import KvPublisher
+from longproof.testing.kv_publisher import KvEvents, KvPublisher
 from longproof.testing.lies import LIES
 from longproof.testing.restart_changes import after_restart
 from longproof.testing.side_channel import SideChannel
@@ -301,6 +301,8 @@ def _main(arguments: list[str]) -> int:
     parser.add_argument("--jitter", type=float, default=0.0, metavar="SIGMA")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dev-mode", action="store_true", help="vLLM's /abort_requests is there")
+    parser.add_argument("--kv-events", action="store_true", help="further lines name the endpoints of KV events")
+    parser.add_argument("--kv-topic", default="", help="the topic of KV events")
     parser.add_argument("--control", action="store_true", help="a second line names the URL that takes POST /restart")
     parser.add_argument("--api-key", default=None)
     options = parser.parse_args(arguments)
@@ -323,6 +325,7 @@ def _main(arguments: list[str]) -> int:
         seed=options.seed,
         dev_mode=options.dev_mode,
         api_key=options.api_key,
+        kv_events=KvEvents(topic=options.kv_topic, replay=True) if options.kv_events else None,
         lies=lies,
     )
     engine = lying_engine(behaviour, port=options.port)
@@ -330,6 +333,8 @@ def _main(arguments: list[str]) -> int:
         sys.stdout.write(f"{url}\n")
         if options.control:
             sys.stdout.write(f"{engine.control_url}\n")
+        if options.kv_events:
+            sys.stdout.write(f"{engine.kv_publisher.endpoint}\n{engine.kv_publisher.replay}\n")
         sys.stdout.flush()
         while engine.alive or options.control:
             time.sleep(0.1)
