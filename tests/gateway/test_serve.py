@@ -18,6 +18,7 @@ import httpx
 import pytest
 import trustme
 
+from longproof.gateway.decisions import replay_log
 from longproof.gateway.ledger_store import open_ledger
 from longproof.testing.dialects import VLLM
 from longproof.testing.engine_log import Ending, Served
@@ -230,6 +231,20 @@ def test_metrics_and_dashboard_show_what_was_done_when_asked(gateway: Run) -> No
     assert page.headers["content-type"].startswith("text/html")
     assert json.loads(seen[6:])
     assert code == 0  # whoever watches does not keep it alive
+
+
+def test_every_decision_is_decided_again_as_it_was_when_its_log_is_replayed(gateway: Run, tmp_path: Path) -> None:
+    engine = lying_engine(FAST)
+    with engine as url:
+        fleet = tmp_path / "fleet.toml"
+        fleet.write_text(f'[gateway]\ndecision_log = "decisions.jsonl"\n[[replica]]\nurl = "{url}"\n')
+        running = gateway(str(fleet))
+        for i in range(3):
+            chat(running.url, f"question {i} " + "word " * 600)
+        chat(running.url, "word " * 20_000)
+        running.terminate()
+    replayed = replay_log(tmp_path / "decisions.jsonl")
+    assert (replayed.sent, replayed.refused, replayed.same) == (3, 1, True)
 
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo"

@@ -20,9 +20,9 @@ import platformdirs
 
 from longproof.clock import NS_PER_S, Clock, SystemClock
 from longproof.domain.deployment import Deployment
-from longproof.domain.fleet import ReplicaState
 from longproof.domain.units import format_tokens
 from longproof.gateway.config import FleetConfig, GatewaySection
+from longproof.gateway.deciding import deciding_for
 from longproof.gateway.desk import Desk
 from longproof.gateway.exchange import Surroundings
 from longproof.gateway.fleet import Fleet
@@ -33,13 +33,11 @@ from longproof.gateway.launched import standing_replicas, stop_all
 from longproof.gateway.ledger_store import open_ledger
 from longproof.gateway.listener import Listener, Tls
 from longproof.gateway.meter import MeterSettings, UsageMeter
-from longproof.gateway.rules import controller_config, key_rules, price_book, routing_rule
-from longproof.gateway.sight import index_views, sight_of
+from longproof.gateway.rules import key_rules, price_book
+from longproof.gateway.sight import sight_of
 from longproof.gateway.upstream import Upstream
 from longproof.gateway.watching import watch_fleet
 from longproof.policy.claim_gate import ProvenLimits
-from longproof.policy.controller import Controller
-from longproof.policy.routing import PrefixRouter
 
 _log = logging.getLogger("longproof.gateway")
 
@@ -70,14 +68,15 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         proven = serving.proven(_deployments(met))
         for limits in proven.values():
             _log.info("claim %s: %s", limits.claim, _enforced(limits))
-        controller, router = _decisions(config, proven, met, clock)
+        deciding = deciding_for(config, proven, met, clock)
+        closing.push_async_callback(asyncio.to_thread, deciding.close)
         meter = _meter(config, state, clock)
         await asyncio.to_thread(meter.start)
         closing.push_async_callback(asyncio.to_thread, meter.close)
         upstream = await closing.enter_async_context(Upstream())
-        desk = Desk(controller, clock)
-        watch = watch_fleet(met, desk, controller, router, clock)
-        sight = sight_of(section.name, desk, meter, controller, lambda: index_views(watch, router), clock)
+        desk = Desk(deciding.controller, clock)
+        watch = watch_fleet(met, desk, deciding.controller, deciding.router, clock)
+        sight = sight_of(section.name, desk, meter, deciding, watch)
         around = Surroundings(
             desk=desk,
             fleet=Fleet(tuple(one.replica for one in met.replicas), upstream, int(clock.wall().timestamp())),
@@ -87,7 +86,7 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
             silence_s=section.silence / NS_PER_S,
         )
         keys = KeyRing.of(key_rules(config))
-        front = front_of(section, around, keys, sight, lambda: _nothing_up(controller, clock))
+        front = front_of(section, around, keys, sight, deciding.why_not_ready)
         desk.start()
         closing.callback(desk.stop)
         watch.start()
@@ -146,24 +145,6 @@ def _enforced(limits: ProvenLimits) -> str:
     )
 
 
-def _decisions(
-    config: FleetConfig, proven: Mapping[str, ProvenLimits], met: Met, clock: Clock
-) -> tuple[Controller, PrefixRouter]:
-    router = PrefixRouter(routing_rule(config))
-    for one in met.replicas:
-        router.follow(
-            one.replica.name,
-            block_tokens=one.ruled.rule.block_tokens,
-            cache_blocks=one.ruled.cache_blocks,
-            events=one.standing.section.kv_events is not None,
-        )
-    controller = Controller(controller_config(config, (one.ruled.rule for one in met.replicas), proven), router)
-    for one in met.replicas:
-        if one.engine is None:
-            controller.on_replica(one.replica.name, ReplicaState.DOWN, clock.now_ns())
-    return controller, router
-
-
 def _meter(config: FleetConfig, state: Path, clock: Clock) -> UsageMeter:
     directory = state / "usage"
     directory.mkdir(parents=True, exist_ok=True)
@@ -183,11 +164,6 @@ def _tls(config: FleetConfig) -> Tls | None:
         key=base / section.key,
         client_ca=None if section.client_ca is None else base / section.client_ca,
     )
-
-
-def _nothing_up(controller: Controller, clock: Clock) -> str | None:
-    states = [replica.state for replica in controller.snapshot(clock.now_ns()).replicas]
-    return None if ReplicaState.UP in states else "no replica is up"
 
 
 class _Signals:

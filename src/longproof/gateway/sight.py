@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from longproof.clock import Clock
 from longproof.gateway.dashboard_view import IndexView, Sources
+from longproof.gateway.deciding import Deciding
 from longproof.gateway.desk import Desk
 from longproof.gateway.index_health import IndexState
 from longproof.gateway.lives import Lives, WatchedMeter
@@ -15,7 +14,6 @@ from longproof.gateway.metrics import GatewayMetrics
 from longproof.gateway.ports import Meter
 from longproof.gateway.recent import RecentDecisions
 from longproof.gateway.watch import Watch
-from longproof.policy.controller import Controller
 from longproof.policy.routing import PrefixRouter
 
 
@@ -29,26 +27,24 @@ class Sight:
     lives: Lives
 
 
-def sight_of(
-    name: str, desk: Desk, meter: UsageMeter, controller: Controller, index: Callable[[], list[IndexView]], clock: Clock
-) -> Sight:
+def sight_of(name: str, desk: Desk, meter: UsageMeter, deciding: Deciding, watch: Watch) -> Sight:
     """Watches `desk` and `meter` from now on."""
     recent, lives = RecentDecisions(), Lives()
     sources = Sources(
-        fleet=lambda: controller.snapshot(clock.now_ns()),
+        fleet=deciding.snapshot,
         meter=meter.state,
         decisions=recent.newest_first,
-        index=index,
+        index=lambda: _index(watch, deciding.router),
         name=name,
     )
-    metrics = GatewayMetrics(sources)
+    metrics = GatewayMetrics(sources, deciding.records_dropped)
     desk.watchers += [recent.add, lives.decided]
     desk.departures.append(lives.departed)
     lives.listeners.append(metrics.add)
     return Sight(sources=sources, metrics=metrics, meter=WatchedMeter(meter, lives), lives=lives)
 
 
-def index_views(watch: Watch, router: PrefixRouter) -> list[IndexView]:
+def _index(watch: Watch, router: PrefixRouter) -> list[IndexView]:
     """What is thought to be cached where, and how much that is worth."""
     return [
         IndexView(
