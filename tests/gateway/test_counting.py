@@ -10,12 +10,17 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
+from tokenizers.models import BPE
 
 from longproof.domain.deployment import EngineKind
 from longproof.domain.request import Route
 from longproof.engines.link import Link
 from longproof.errors import EngineUnreachable
 from longproof.gateway.ask import Ask
+from longproof.gateway.chat_template import ChatTemplate
 from longproof.gateway.count_check import check_counting
 from longproof.gateway.count_shape import CountedHere, Shape, Trust
 from longproof.gateway.counting import FleetCounting, ModelCounting, text_blocks
@@ -24,11 +29,12 @@ from longproof.gateway.engine_counts import EngineCounts
 from longproof.gateway.local_count import LocalCount
 from longproof.gateway.model_tokenizer import load_model_tokenizer
 from longproof.gateway.ports import Counted
+from longproof.gateway.prompt_tokenizer import ModelTokenizer
 from longproof.gateway.text_memory import TextMemory
 from longproof.policy.hashing import block_names
 from longproof.testing.behaviour import Behaviour
 from longproof.testing.dialects import LLAMACPP, OPENAI, VLLM
-from longproof.testing.fake_tokenizer import render_chat, tokenizer
+from longproof.testing.fake_tokenizer import CHAT_TEMPLATE, render_chat, tokenizer
 from longproof.testing.lies import WrongCount
 from longproof.testing.lying_engine import lying_engine
 from longproof.testing.tokenizer_files import write_tokenizer_files
@@ -200,6 +206,48 @@ def test_the_bound_is_never_below_the_count(fields: dict[str, Any], files: Path)
     assert counting.bound(asked).input_tokens >= sum(map(len, counting.local.ids(asked.route, asked.fields)))
 
 
+def _bytes_only(*, normalized: bool) -> LocalCount:
+    """The worst vocabulary there can be: every byte of the (normalised) text is a token."""
+    alphabet = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    made: Any = Tokenizer(BPE(vocab=alphabet, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if normalized:
+        made.normalizer = normalizers.NFC()
+    template = ChatTemplate(CHAT_TEMPLATE + "{% if tools %}{{ tools | tojson(indent=4) }}{% endif %}", {})
+    model = ModelTokenizer(tokenizer=made, template=template, name="bytes", expansion=3 if normalized else 1)
+    return LocalCount(model, TextMemory())
+
+
+WORST = {normalized: _bytes_only(normalized=normalized) for normalized in (False, True)}
+SPECIAL = ["\U0001d160" * 30, '"\\\n' * 20, "\u0958" * 30]
+"""Texts that grow when they are normalised, or that JSON writes longer."""
+TOOL = {
+    "type": "function",
+    "function": {"name": "f", "description": "\u0958" * 9, "parameters": {"a": [[[[1] * 50] * 3]]}},
+}
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    texts=st.lists(st.text(max_size=40) | st.sampled_from(SPECIAL), min_size=1),
+    chats=st.booleans(),
+    normalized=st.booleans(),
+    tools=st.booleans(),
+)
+def test_the_bound_holds_when_every_byte_is_a_token(
+    texts: list[str], chats: bool, normalized: bool, tools: bool
+) -> None:
+    fields: dict[str, Any] = (
+        {"messages": [{"role": "user", "content": t} for t in texts]} if chats else {"prompt": texts}
+    )
+    if chats and tools:
+        fields["tools"] = [TOOL]
+    counting = ModelCounting(model=MODEL, block_tokens=16, local=WORST[normalized])
+    asked = ask(fields)
+    assert counting.local is not None
+    assert counting.bound(asked).input_tokens >= sum(map(len, counting.local.ids(asked.route, asked.fields)))
+
+
 def test_ids_are_exact_at_once_when_they_are_sent_as_ids() -> None:
     counting = ModelCounting(model=MODEL, block_tokens=4)
     ids = list(range(10))
@@ -332,3 +380,24 @@ async def test_names_are_one_chain_when_they_are_made_in_parts(files: Path, pool
     found = await counting.count(ask({"prompt": "the lake is deep " * 1_500}), pool)
     assert found.input_tokens > 2 * 2_048  # more than two parts
     assert found.blocks == block_names(tokenizer().encode("the lake is deep " * 1_500), block_tokens=1)
+
+
+async def test_an_engine_is_not_asked_for_names_alone_when_it_publishes_no_events(
+    pool: ThreadPoolExecutor,
+) -> None:
+    engine = lying_engine(Behaviour(dialect=VLLM))
+    async with engine as url:
+        link = Link(url)
+        counting = ModelCounting(
+            model=MODEL, block_tokens=4, engine=EngineCount(link, EngineKind.VLLM, MODEL), events=False
+        )
+        names = await counting.count(chat("How deep is the lake?" * 8), pool, exact=False)
+        asked = [call.path for call in engine.log.calls]
+        exactly = await counting.count(chat("How deep is the lake?" * 8), pool)
+        await link.aclose()
+    assert asked == []
+    assert not names.exact
+    assert exactly.exact
+    assert exactly.input_tokens < names.input_tokens
+    # counted or not, the same prompt has the same names
+    assert exactly.blocks == names.blocks != ()

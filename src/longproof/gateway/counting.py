@@ -19,7 +19,7 @@ import time
 from array import array
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, cast
 
 from longproof.domain.request import Route
@@ -33,9 +33,10 @@ from longproof.policy.hashing import BYTES_PER_TOKEN, block_names, chain, root
 
 _TEMPLATE_TOKENS = 512
 _MESSAGE_TOKENS = 16
-_TOOL_EXPANSION = 4
-"""A template may print the tools' JSON indented, which is longer than the body has it."""
+_VARIABLE_EXPANSION = 4
+"""A template may say more because of a variable than the variable is long."""
 _IDS_AT_ONCE = 4_096
+_INDENT_BYTES, _PER_NODE_BYTES = 4, 8
 _COMPARE_EVERY = 16
 _NAMES_AT_ONCE = 2_048
 Alarm = Callable[[str], None]
@@ -52,6 +53,8 @@ class Counter(Protocol):
 @dataclass(slots=True, kw_only=True)
 class ModelCounting:
     """Counts the prompts of one model. `local`, `engine`: either may be missing. `block_tokens`: of the block index.
+    `events`: engines tell what they cache, so blocks must be named by their tokens; else an engine is not asked only
+    for names, since each time it pays its tokenizer for the whole prompt.
 
     The numbers say what happened: `here` counts by our tokenizer, `by_engine`, `by_bound`.
     """
@@ -60,6 +63,7 @@ class ModelCounting:
     block_tokens: int
     local: LocalCount | None = None
     engine: Counter | None = None
+    events: bool = True
     alarm: Alarm = field(default=lambda _: None)
     trust: dict[Shape, Trust] = field(default_factory=lambda: {shape: Trust() for shape in Shape})
     here: int = 0
@@ -77,15 +81,16 @@ class ModelCounting:
             prompt = ask.fields.get("prompt")
             texts = len(cast("list[object]", prompt)) if isinstance(prompt, list) else 1
             return Counted(input_tokens=len(ask.body) * expansion + texts * _MESSAGE_TOKENS, exact=False)
-        if ask.fields.get("tools") or ask.fields.get("chat_template_kwargs"):
-            expansion *= _TOOL_EXPANSION
+        if ask.fields.get("chat_template_kwargs"):
+            expansion *= _VARIABLE_EXPANSION
         template = self.local.template_tokens if self.local else None
         messages = len(cast("list[object]", ask.fields.get("messages") or ()))
         tokens = len(ask.body) * expansion + (template or _TEMPLATE_TOKENS) + messages * _MESSAGE_TOKENS
+        tokens += _indentation(ask.fields.get("tools"))
         return Counted(input_tokens=tokens, exact=False)
 
-    async def count(self, ask: Ask, pool: ThreadPoolExecutor) -> Counted:
-        """Exactly, as far as somebody can."""
+    async def count(self, ask: Ask, pool: ThreadPoolExecutor, *, exact: bool = True) -> Counted:
+        """Exactly, as far as somebody can; with `exact` False the names of its blocks will do."""
         loop = asyncio.get_running_loop()
         ids = _ids(ask)
         if ids is not None:
@@ -100,11 +105,12 @@ class ModelCounting:
                 return await loop.run_in_executor(pool, self._counted, parts, ask.salt, shape)
             except Uncountable:
                 pass
-        return await self._without_us(ask, fields, pool)
+        return await self._without_us(ask, fields, pool, exact)
 
-    async def _without_us(self, ask: Ask, fields: Json, pool: ThreadPoolExecutor) -> Counted:
+    async def _without_us(self, ask: Ask, fields: Json, pool: ThreadPoolExecutor, exact: bool) -> Counted:
         loop = asyncio.get_running_loop()
-        if self.engine is not None and self.engine.can_count:
+        wanted = exact or self.events
+        if wanted and self.engine is not None and self.engine.can_count:
             try:
                 parts = await self.engine.ids(ask.route, fields)
             except (EngineMisbehaved, Uncountable):
@@ -113,7 +119,12 @@ class ModelCounting:
                 self.by_engine += 1
                 if self.local is not None and self.by_engine % _COMPARE_EVERY == 1:
                     await self._compare(self.local, parts, ask.route, fields, pool)
-                return await loop.run_in_executor(pool, self._counted, parts, ask.salt, None)
+                counted = await loop.run_in_executor(pool, self._counted, parts, ask.salt, None)
+                if self.events:
+                    return counted
+                # without events names only have to agree with each other, and most prompts are not sent to be counted
+                blocks = await loop.run_in_executor(pool, text_blocks, ask.route, fields, self.block_tokens, ask.salt)
+                return replace(counted, blocks=blocks)
         self.by_bound += 1
         bound = self.bound(ask)
         blocks = await loop.run_in_executor(pool, text_blocks, ask.route, fields, self.block_tokens, ask.salt)
@@ -168,9 +179,9 @@ class FleetCounting:
         """An upper bound, or the exact length where that costs microseconds."""
         return self.models.get(ask.model, self._unknown).bound(ask)
 
-    async def count(self, ask: Ask) -> Counted:
-        """The exact length, off the event loop; the bound where nobody can count."""
-        return await self.models.get(ask.model, self._unknown).count(ask, self._pool)
+    async def count(self, ask: Ask, *, exact: bool = True) -> Counted:
+        """The exact length, off the event loop; the bound where nobody can count. `exact` False: names will do."""
+        return await self.models.get(ask.model, self._unknown).count(ask, self._pool, exact=exact)
 
     def told(self, model: str, counted: Counted, prompt_tokens: int | None) -> None:
         """The engine's usage for a prompt that was counted: confirms our tokenizer, or ends the trust in it."""
@@ -180,6 +191,24 @@ class FleetCounting:
     def close(self) -> None:
         """Ends the threads; waiting counts are dropped."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _indentation(tools: object) -> int:
+    """Bytes that tools may be longer in a prompt than in the body: a template may print them indented by four."""
+    if not tools:
+        return 0
+    nodes = deepest = 0
+    level: list[object] = [tools]
+    while level:
+        nodes, deepest = nodes + len(level), deepest + 1
+        below: list[object] = []
+        for value in level:
+            if isinstance(value, dict):
+                below.extend(cast("dict[str, object]", value).values())
+            elif isinstance(value, list):
+                below.extend(cast("list[object]", value))
+        level = below
+    return nodes * (_PER_NODE_BYTES + 2 * _INDENT_BYTES * deepest)
 
 
 def _names(ids: array[int], block_tokens: int, parent: int) -> tuple[int, ...]:
