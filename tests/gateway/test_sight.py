@@ -29,6 +29,7 @@ FLEET = """
 port = 0
 state = "{folder}/state"
 decision_log = "decisions.jsonl"
+{more}
 [[replica]]
 url = "{url}"
 name = "one"
@@ -84,16 +85,16 @@ class Gateway:
         self.process.communicate(timeout=60)
 
 
-Start = Callable[[str], Gateway]
+Start = Callable[..., Gateway]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """``start(engine_url)``: a gateway on this test's folder; the same folder every time."""
+    """``start(engine_url)``: a gateway on this test's folder, the same every time; ``more`` goes into [gateway]."""
     running: list[Gateway] = []
 
-    def begin(url: str) -> Gateway:
-        (tmp_path / "fleet.toml").write_text(FLEET.format(url=url, folder=tmp_path))
+    def begin(url: str, more: str = "") -> Gateway:
+        (tmp_path / "fleet.toml").write_text(FLEET.format(url=url, folder=tmp_path, more=more))
         running.append(Gateway(tmp_path))
         return running[-1]
 
@@ -177,6 +178,21 @@ def test_no_usage_is_lost_or_doubled_when_the_gateway_is_killed_mid_stream(start
     # progress is noted every 16 events; what the client got before the kill was 40 tokens and perhaps a few more
     assert 32 - 16 <= cut.output_tokens <= tokens + 1
     assert replay_log(tmp_path / "decisions-2.jsonl").same
+
+
+def test_an_engine_gets_our_span_as_its_parent_when_traces_are_wanted(start: Start, tmp_path: Path) -> None:
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    engine = lying_engine(HONEST.but(dialect=VLLM, token_s=0.0))
+    with engine as url:
+        gateway = start(url, 'traces = "http://127.0.0.1:9"')  # nobody listens there: requests must not notice
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
+        headers = {"Authorization": "Bearer sk-team", "traceparent": parent}
+        answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+        gateway.end()
+    assert answer.status_code == 200
+    sent = engine.log.last.headers["traceparent"]
+    assert sent[:36] == parent[:36]
+    assert sent[36:52] != parent[36:52]
 
 
 async def first_view(url: str) -> Any:

@@ -47,6 +47,7 @@ def front_of(
         keepalive_s=section.keepalive / NS_PER_S,
         stall_s=section.stall / NS_PER_S,
         default_output_tokens=section.default_output_tokens,
+        trace_headers=sight.trace_headers,
     )
     generations, models = Generations(around, intake, keys, rules), ModelList(around.fleet, keys)
     passing = PassThrough(around.fleet, intake, keys, around.clock, timeout_s=section.silence / NS_PER_S)

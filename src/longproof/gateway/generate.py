@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import os
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from aiohttp.web import BaseRequest, StreamResponse
@@ -32,11 +33,12 @@ _SESSION_HEADERS = ("X-Session-Id", "X-Longproof-Session")
 class AnswerRules:
     """`keepalive_s` of silence before a comment goes into a stream (0: never). `stall_s`: how long a client may take
     nothing of its stream. `default_output_tokens`: the allowance of a request that names none, where no limit of its
-    model tells."""
+    model tells. `trace_headers`: what goes upstream of a request's trace, from its id and what it came with."""
 
     keepalive_s: float = 10.0
     stall_s: float = 60.0
     default_output_tokens: int = 4_096
+    trace_headers: Callable[[str, Mapping[str, str]], Mapping[str, str]] = lambda _, given: given
 
 
 class Generations:
@@ -118,9 +120,8 @@ class Generations:
         """What goes upstream, made anew: nothing of the client's gets through that is not named here."""
         headers = {"Content-Type": "application/json", "X-Request-Id": request_id}
         given = request.headers
-        for name in _TRACE_HEADERS:
-            if name in given:
-                headers[name] = given[name][:512]
+        trace = {name: given[name][:512] for name in _TRACE_HEADERS if name in given}
+        headers.update(self._rules.trace_headers(request_id, trace))
         if not self._keys.asks_for_keys and "Authorization" in given:
             headers["Authorization"] = given["Authorization"]
         return headers

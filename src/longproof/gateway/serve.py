@@ -76,7 +76,8 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         upstream = await closing.enter_async_context(Upstream())
         desk = Desk(deciding.controller, clock)
         watch = watch_fleet(met, desk, deciding.controller, deciding.router, clock)
-        sight = sight_of(section.name, desk, meter, deciding, watch)
+        sight = sight_of(section, desk, meter, deciding, watch)
+        closing.push_async_callback(asyncio.to_thread, sight.close)
         around = Surroundings(
             desk=desk,
             fleet=Fleet(tuple(one.replica for one in met.replicas), upstream, int(clock.wall().timestamp())),
