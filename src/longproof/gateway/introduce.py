@@ -26,6 +26,7 @@ from longproof.gateway.counting import FleetCounting, ModelCounting
 from longproof.gateway.engine_count import EngineCount
 from longproof.gateway.engine_counts import EngineCounts
 from longproof.gateway.fleet import Replica
+from longproof.gateway.found_tokenizer import found_tokenizer
 from longproof.gateway.launched import Standing
 from longproof.gateway.local_count import LocalCount
 from longproof.gateway.model_tokenizer import load_model_tokenizer
@@ -155,6 +156,7 @@ async def _counting(replicas: Sequence[Introduced], workers: int) -> tuple[Fleet
                 block_tokens=one.ruled.rule.block_tokens,
                 local=None if file is None else _local(file),
                 engine=engines[model],
+                events=any(r.standing.section.kv_events is not None for r in replicas if model in r.replica.models),
                 alarm=_log.warning,
             )
             if counting.local is not None:
@@ -169,7 +171,7 @@ def _tokenizer_file(replicas: Sequence[Introduced], of: Introduced) -> Path | No
     for one in replicas:
         if one.replica.models[0] == of.replica.models[0] and one.standing.tokenizer is not None:
             return one.standing.tokenizer
-    return None
+    return found_tokenizer(of.deployment, of.replica.url)
 
 
 def _local(file: Path) -> LocalCount | None:
