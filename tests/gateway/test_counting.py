@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
-from tokenizers.models import BPE
+from tokenizers.models import BPE, WordLevel
 
 from longproof.domain.deployment import EngineKind
 from longproof.domain.request import Route
@@ -27,6 +27,7 @@ from longproof.gateway.counting import FleetCounting, ModelCounting, text_blocks
 from longproof.gateway.engine_count import EngineCount
 from longproof.gateway.engine_counts import EngineCounts
 from longproof.gateway.local_count import LocalCount
+from longproof.gateway.long_text import LONGEST_PIECE_CHARS
 from longproof.gateway.model_tokenizer import load_model_tokenizer
 from longproof.gateway.ports import Counted
 from longproof.gateway.prompt_tokenizer import ModelTokenizer
@@ -401,3 +402,20 @@ async def test_an_engine_is_not_asked_for_names_alone_when_it_publishes_no_event
     assert exactly.input_tokens < names.input_tokens
     # counted or not, the same prompt has the same names
     assert exactly.blocks == names.blocks != ()
+
+
+async def test_the_engine_is_not_asked_when_a_text_never_settles(files: Path, pool: ThreadPoolExecutor) -> None:
+    async with Bench(files, Behaviour()) as bench:
+        bench.counting.trust[Shape.TEXT].compare(1, 1)
+        made: Any = Tokenizer(WordLevel({"a": 0}, unk_token="a"))  # one token for a word, however long
+        bench.counting.local = LocalCount(ModelTokenizer(tokenizer=made, template=None, name="words"), TextMemory())
+        found = await bench.counting.count(ask({"prompt": "x" * (LONGEST_PIECE_CHARS + 1)}), pool)
+        assert not found.exact
+        assert found.input_tokens > LONGEST_PIECE_CHARS
+        assert (bench.counting.by_bound, bench.counting.by_engine) == (1, 0)
+
+
+def test_there_is_no_bound_when_tools_are_without_end() -> None:
+    counting = ModelCounting(model=MODEL, block_tokens=16)
+    fields = {"messages": [{"role": "user", "content": "a"}], "tools": [{"a": [1] * 30_000}]}
+    assert counting.bound(ask(fields)).input_tokens > 1 << 40

@@ -189,7 +189,7 @@ async def test_degraded_by_silence_when_nothing_is_published() -> None:
 async def test_degraded_by_connection_when_nothing_listens_there() -> None:
     async with fleet(KvEvents(), endpoint="tcp://127.0.0.1:9") as found:
         state, reason = await found.settled()
-        assert (state, reason) == (IndexState.DEGRADED, "nothing listens at tcp://127.0.0.1:9 (kv_events)")
+        assert (state, reason) == (IndexState.DEGRADED, "no publisher answers at tcp://127.0.0.1:9 (kv_events)")
 
 
 async def test_ok_again_and_trusted_when_the_engine_comes_back_as_it_should_be() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from longproof.gateway.long_text import LongText
+from longproof.gateway.long_text import LONGEST_PIECE_CHARS, LongText, Unstretchable
 from longproof.gateway.text_memory import Stretch, TextMemory, digest
 
 _WORDS = ("the", "lake", "is", "deep", "and", "cold,", "don't", "swim", "1984", "naïve", "café", "Größe", "東京", "😀")
@@ -118,3 +118,13 @@ def test_memory_lets_the_oldest_go_when_its_bytes_are_used_up() -> None:
 def test_digests_differ_when_what_stands_before_differs() -> None:
     assert digest(digest(b"", "a"), "b") != digest(digest(b"", "b"), "b")
     assert digest(digest(b"", "a"), "b") == digest(digest(b"", "a"), "b")
+
+
+def test_a_text_is_refused_when_it_is_too_long_for_one_piece_and_nothing_settles() -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))  # one token for a word, however long
+    long = LongText(tokenizer, TextMemory(), stride_chars=256)
+    short, endless = "x" * 2_000, "x" * (LONGEST_PIECE_CHARS + 1)
+    assert long.encode(short).tolist() == [0]
+    assert long.in_one_piece == 1
+    with pytest.raises(Unstretchable):
+        long.encode(endless)

@@ -28,6 +28,7 @@ from longproof.gateway.ask import Ask, Json
 from longproof.gateway.chat_template import Uncountable
 from longproof.gateway.count_shape import CountedHere, Shape, Trust, shape_of
 from longproof.gateway.local_count import LocalCount
+from longproof.gateway.long_text import Unstretchable
 from longproof.gateway.ports import Counted
 from longproof.policy.hashing import BYTES_PER_TOKEN, block_names, chain, root
 
@@ -37,6 +38,8 @@ _VARIABLE_EXPANSION = 4
 """A template may say more because of a variable than the variable is long."""
 _IDS_AT_ONCE = 4_096
 _INDENT_BYTES, _PER_NODE_BYTES = 4, 8
+_MOST_NODES, _NO_BOUND = 20_000, 1 << 40
+"""More tools than this are not looked through on the event loop; there is no bound, and they have to be counted."""
 _COMPARE_EVERY = 16
 _NAMES_AT_ONCE = 2_048
 Alarm = Callable[[str], None]
@@ -97,12 +100,14 @@ class ModelCounting:
             blocks = await loop.run_in_executor(pool, self._blocks, ids, ask.salt)
             return Counted(input_tokens=len(ids), exact=blocks is not None, blocks=blocks or ())
         fields = dict(ask.fields)  # the prompt stays ours when the ask forgets it
-        shape = shape_of(ask.route, fields)
+        shape = await loop.run_in_executor(pool, shape_of, ask.route, fields)
         if self.local is not None and self.trust[shape].trusted:
             try:
                 parts = await loop.run_in_executor(pool, self.local.ids, ask.route, fields)
                 self.here += 1
                 return await loop.run_in_executor(pool, self._counted, parts, ask.salt, shape)
+            except Unstretchable:
+                return self._only_bounded(ask)  # the engine's tokenizer is no better at it
             except Uncountable:
                 pass
         return await self._without_us(ask, fields, pool, exact)
@@ -125,10 +130,13 @@ class ModelCounting:
                 # without events names only have to agree with each other, and most prompts are not sent to be counted
                 blocks = await loop.run_in_executor(pool, text_blocks, ask.route, fields, self.block_tokens, ask.salt)
                 return replace(counted, blocks=blocks)
-        self.by_bound += 1
-        bound = self.bound(ask)
+        bound = self._only_bounded(ask)
         blocks = await loop.run_in_executor(pool, text_blocks, ask.route, fields, self.block_tokens, ask.salt)
         return Counted(input_tokens=bound.input_tokens, exact=False, blocks=blocks)
+
+    def _only_bounded(self, ask: Ask) -> Counted:
+        self.by_bound += 1
+        return self.bound(ask)
 
     async def _compare(
         self, local: LocalCount, theirs: list[array[int]], route: Route, fields: Json, pool: ThreadPoolExecutor
@@ -200,6 +208,8 @@ def _indentation(tools: object) -> int:
     nodes = deepest = 0
     level: list[object] = [tools]
     while level:
+        if nodes + len(level) > _MOST_NODES:
+            return _NO_BOUND
         nodes, deepest = nodes + len(level), deepest + 1
         below: list[object] = []
         for value in level:

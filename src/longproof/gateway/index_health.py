@@ -3,7 +3,7 @@
 Everything that goes wrong with events looks the same from a distance: no request ever finds its prefix. Hence a probe
 (`index_check`) and, when it fails, these questions, the first "yes" being the reason that is told:
 
-    is anything connected?              nothing listens, or not there
+    is anything connected?              nobody there, or no ZeroMQ
     other topics?                       messages come, under another name
     nothing at all?                     the engine publishes nothing
     unreadable?                         another protocol
@@ -80,7 +80,7 @@ def diagnose(state: FeedState, since: Mark) -> str:
     """Why a probe's blocks did not come."""
     source, now = state.source, Mark.of(state)
     if not state.connected:
-        return f"nothing listens at {source.endpoint} (kv_events)"
+        return f"no publisher answers at {source.endpoint} (kv_events)"
     if now.messages == since.messages:
         if now.other_topics > since.other_topics:
             topics = ", ".join(f"'{topic}'" for topic, _ in state.other_topics.most_common(3))

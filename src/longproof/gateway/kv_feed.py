@@ -35,7 +35,9 @@ _POLL_MS = 200
 _REPLAY_NS = 5 * NS_PER_S
 _MOST_PENDING = 100_000
 _END = (-1).to_bytes(8, "big", signed=True)
-_EVENTS = {zmq.Event.CONNECTED: True, zmq.Event.DISCONNECTED: False}
+_LARGEST_BYTES = 256 << 20
+_HEARTBEAT_MS, _SILENT_MS = 5_000, 15_000
+_CONNECTED = {zmq.Event.HANDSHAKE_SUCCEEDED: True, zmq.Event.DISCONNECTED: False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,14 +136,17 @@ class _Line:
         self._live = context.socket(zmq.SUB)
         self._live.set_hwm(_QUEUE_MESSAGES)
         self._live.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)
-        self._live.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        self._live.setsockopt(zmq.MAXMSGSIZE, _LARGEST_BYTES)
+        self._live.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+        self._live.setsockopt(zmq.HEARTBEAT_TIMEOUT, _SILENT_MS)
         self._live.subscribe(b"")
-        self._monitor = self._live.get_monitor_socket(int(zmq.Event.CONNECTED | zmq.Event.DISCONNECTED))
+        self._monitor = self._live.get_monitor_socket(int(zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED))
         self._live.connect(source.endpoint)
         self._replay: zmq.Socket[bytes] | None = None
         if source.replay is not None:
             self._replay = context.socket(zmq.DEALER)
             self._replay.set_hwm(_QUEUE_MESSAGES)
+            self._replay.setsockopt(zmq.MAXMSGSIZE, _LARGEST_BYTES)
             self._replay.connect(source.replay)
 
     def sockets(self) -> list[zmq.Socket[bytes]]:
@@ -153,7 +158,7 @@ class _Line:
         """Reads what is there."""
         if self._monitor in ready:
             event = recv_monitor_message(self._monitor)
-            self.state.connected = _EVENTS.get(zmq.Event(event["event"]), self.state.connected)
+            self.state.connected = _CONNECTED.get(zmq.Event(event["event"]), self.state.connected)
         if self._replay is not None and self._replay in ready:
             self._again(self._replay.recv_multipart())
         if self._live in ready:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
+from longproof.gateway.chat_template import Uncountable
 from longproof.gateway.text_memory import Stretch, TextMemory, digest
 
 if TYPE_CHECKING:
@@ -34,6 +35,12 @@ STRIDE_CHARS = 8_192
 _MARGIN_CHARS = 128
 _OVERLAP_TOKENS = 24
 _AGREEING_TOKENS = 12
+LONGEST_PIECE_CHARS = 512 << 10
+"""What is encoded in one piece at most: it takes some 300 bytes of memory per character."""
+
+
+class Unstretchable(Uncountable):
+    """A text that is too long for one piece, and whose stretches do not agree. Nobody should be made to encode it."""
 
 
 class LongText:
@@ -47,11 +54,13 @@ class LongText:
         """Texts longer than a stride for which windows did not agree."""
 
     def encode(self, text: str) -> array[int]:
-        """Ids of the whole text."""
+        """Ids of the whole text. Raises Unstretchable."""
         if len(text) <= self._stride:
             return array("I", self._encoding(text).ids)
         ids = self._by_strides(text)
         if ids is None:
+            if len(text) > LONGEST_PIECE_CHARS:
+                raise Unstretchable(f"{len(text):,} characters without a place where their tokens settle")
             self.in_one_piece += 1
             return array("I", self._encoding(text).ids)
         return ids
