@@ -118,9 +118,14 @@ def shortage_blocks(
 ) -> int:
     """The question of load as a number: how many blocks the tightest stage lacks for `entry_tokens` now. 0 or less:
     `decide` admits what fits limit and capacity; above: it queues."""
-    if not pools:
+    worst: int | None = None
+    for state in pools:
+        short = _needed_now(entry_tokens, state, shared_blocks) - _available_now(state)
+        if worst is None or short > worst:
+            worst = short
+    if worst is None:
         raise ValueError("no pool was given")
-    return max(shortages(entry_tokens, pools, shared_blocks))
+    return worst
 
 
 def shortages(

@@ -50,6 +50,7 @@ class Bookings:
             self._tenants.lift(tenant)
         tenant.waiting += 1
         request.phase = Phase.WAITING
+        self.size(request, group)
         group.queue.add(request.ticket)
 
     def unqueue(self, request: Request, group: Group) -> None:

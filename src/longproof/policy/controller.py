@@ -26,7 +26,7 @@ from longproof.policy.entrance import Entrance
 from longproof.policy.expiries import Expiries
 from longproof.policy.fleet_view import FleetView
 from longproof.policy.output_measure import OutputMeasure
-from longproof.policy.placing import Group, Placement, Placing, groups_of
+from longproof.policy.placing import NOBODY, Group, Placement, Placing, groups_of
 from longproof.policy.queue import Ticket
 from longproof.policy.replica import Replica
 from longproof.policy.request_state import Phase, Request
@@ -258,14 +258,17 @@ class Controller:
             if request.counted:
                 return self._turn_away(request, group, unfit, now_ns)
             return self._await_count(request, group, "its exact length decides whether it fits", reserved=False)
-        closed = self._entrance.closed(request, group, now_ns)
-        if closed is not None:
-            return self._turn_away(request, group, closed, now_ns)
         placement = self._room.find(request, group, now_ns, look=True)
+        if placement.choice is NOBODY:
+            closed = self._entrance.closed(request, group, now_ns)
+            if closed is not None:
+                return self._turn_away(request, group, closed, now_ns)
         if placement.replica is None and held_at is not None and self._replicas[held_at].takes_new(now_ns):
             placement = Placement(self._replicas[held_at], placement.choice, 0)
-        self._bookings.size(request, group)
-        wait_ns = self._entrance.wait_ns(request, group, placement, now_ns)
+        wait_ns: int | None = 0
+        if placement.replica is None:
+            self._bookings.size(request, group)
+            wait_ns = self._entrance.wait_ns(request, group, placement, now_ns)
         if request.counted:
             hopeless = self._entrance.hopeless(request, placement, wait_ns, now_ns)
             if hopeless is not None:

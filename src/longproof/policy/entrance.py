@@ -90,8 +90,6 @@ class Entrance:
     def wait_ns(self, request: Request, group: Group, placement: Placement, now_ns: int) -> int | None:
         """The estimated wait: until there is room, and until those have gone in who go before it, by the prefill they
         are or by how fast the ledgers empty, whichever is slower. None = no idea."""
-        if placement.replica is not None:
-            return 0
         up = [r for r in group.replicas if r.takes_new(now_ns)]
         if not up:
             return max(0, min(r.not_before_ns for r in group.replicas) - now_ns)

@@ -221,7 +221,7 @@ class Ledger:
         """Blocks by pool that a request with this prefix would share with those that run."""
         found: dict[str, int] = {}
         for name, account in self.accounts.items():
-            depth = account.prefixes.found(names)
+            depth = account.prefixes.found(names) if account.prefixes.blocks_in_use else 0
             if depth:
                 found[name] = account.span_blocks(0, depth)
         return found

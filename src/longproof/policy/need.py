@@ -46,6 +46,8 @@ class BlockNeed:
             raise ValueError(f"{tokens} tokens")
         if tokens == 0:
             return 0
+        if not self.windows:  # the common case, asked thousands of times a second
+            return self.full_groups * -(-tokens // self.block_tokens) + self.fixed_blocks
         windows = sum(_ceil(min(w.window_tokens, tokens), self.block_tokens) + w.extra_blocks for w in self.windows)
         return self.full_groups * _ceil(tokens, self.block_tokens) + windows + self.fixed_blocks
 

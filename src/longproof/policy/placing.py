@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from longproof.domain.units import format_ns
+from longproof.policy.admission import Reservation
 from longproof.policy.choice import Choice, Router
 from longproof.policy.controller_config import ControllerConfig, QueueRule, SloRule
 from longproof.policy.output_measure import OutputMeasure
@@ -13,7 +14,8 @@ from longproof.policy.queue import FairQueue
 from longproof.policy.replica import Replica
 from longproof.policy.request_state import Request
 
-_NOBODY = Choice(None, None, (), "no replica may be asked now")
+NOBODY = Choice(None, None, (), "no replica may be asked now")
+"""The choice where there was nothing to choose from."""
 
 
 class Group:
@@ -70,16 +72,14 @@ class Placing:
 
     def entry_tokens(self, request: Request, replica: Replica) -> int:
         """What the ledger charges for it there at entry."""
-        arrival, reservation = request.arrival, replica.rule.admission.reservation
-        expected = self._outputs.expected(arrival.tenant, arrival.model) if reservation.measured else None
-        return arrival.input_tokens + reservation.charged_output_tokens(arrival.output_tokens, expected)
+        return self._entry(request, replica.rule.admission.reservation)
 
     def find(self, request: Request, group: Group, now_ns: int, *, look: bool = False) -> Placement:
         """The replica for it now; takes nothing. `look`: ask the router even where nobody has room, for the scores."""
         replicas = self._candidates(request, group, now_ns)
         room_ns = min((r.room_in_ns for r in replicas if r.room_in_ns is not None), default=None)
         if not replicas or (room_ns != 0 and not look):
-            return Placement(None, _NOBODY, room_ns)
+            return Placement(None, NOBODY, room_ns)  # nobody to ask, or no use in asking
         choice = self._choose(request, replicas, now_ns)
         if choice.best is not None:
             request.cached_tokens = choice.best.cached_tokens
@@ -91,7 +91,7 @@ class Placing:
 
     def take(self, request: Request, replica: Replica) -> bool:
         """Take its room there. False: there is none after all."""
-        entry = self.entry_tokens(request, replica)
+        entry = self._entry(request, replica.rule.admission.reservation)
         if not replica.reserve(request.arrival.id, request.arrival.input_tokens, entry, request.arrival.blocks):
             return False
         request.charged_tokens = entry
@@ -112,10 +112,18 @@ class Placing:
         arrival = request.arrival
         total = arrival.input_tokens + arrival.output_tokens
         found = [r for r in group.within(request.gate.pool) if r.takes_new(now_ns) and r.could_hold(total)]
+        reservation, entry = None, 0
         for replica in found:
-            entry = self.entry_tokens(request, replica)
+            if replica.rule.admission.reservation is not reservation:  # mostly one and the same for all
+                reservation = replica.rule.admission.reservation
+                entry = self._entry(request, reservation)
             replica.find_room(arrival.id, arrival.input_tokens, entry, arrival.blocks, now_ns)
         return found
+
+    def _entry(self, request: Request, reservation: Reservation) -> int:
+        arrival = request.arrival
+        expected = self._outputs.expected(arrival.tenant, arrival.model) if reservation.measured else None
+        return arrival.input_tokens + reservation.charged_output_tokens(arrival.output_tokens, expected)
 
     def _choose(self, request: Request, replicas: Sequence[Replica], now_ns: int) -> Choice:
         choice = self._router.choose(request.arrival, replicas, now_ns)

@@ -118,11 +118,6 @@ class Replica:
             return False
         return all(s.requests == 0 or s.admissible_blocks > 0 for s in self.ledger.states())
 
-    def shortage(self, entry_tokens: int, names: Sequence[int]) -> int:
-        """Blocks that the tightest stage lacks for a request now; 0 or less: it fits."""
-        shared: Mapping[str, int] | None = self.ledger.found_blocks(names) if names else None
-        return shortage_blocks(entry_tokens, self.ledger.states(), shared)
-
     def find_room(
         self, request_id: str, input_tokens: int, entry_tokens: int, names: Sequence[int], now_ns: int
     ) -> None:
@@ -133,15 +128,12 @@ class Replica:
             return
         shared = self.ledger.found_blocks(names) if names else None
         states = self.ledger.states()
-        short = shortages(entry_tokens, states, shared)
         wait = 0
-        if max(short) > 0:
+        if shortage_blocks(entry_tokens, states, shared) > 0:
             guess_ns = self.stay_guess_ns(input_tokens, entry_tokens - input_tokens)
-            waits = [
-                self.drain.wait_ns(s, state.held_blocks, now_ns, guess_ns)
-                for s, state in zip(short, states, strict=True)
-            ]
-            wait = max(1, *waits)
+            short = shortages(entry_tokens, states, shared)
+            held = [state.held_blocks for state in states]
+            wait = max(1, *(self.drain.wait_ns(s, h, now_ns, guess_ns) for s, h in zip(short, held, strict=True)))
         if not self.window_open:
             wait = max(wait, 1, self.busy_until_ns - now_ns)
         self.room_in_ns = wait
