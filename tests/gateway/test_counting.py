@@ -136,6 +136,18 @@ async def test_the_engine_counts_when_our_tokenizer_is_not_trusted(
         assert (bench.counting.here, bench.counting.by_engine) == (0, 2)
 
 
+async def test_the_doubt_is_said_when_our_tokenizer_is_not_the_engines(bench: Bench, pool: ThreadPoolExecutor) -> None:
+    await check_counting(bench.counting, pool)
+    assert bench.counting.doubt.endswith(
+        " is not the engine's tokenizer: we counted 38 tokens, the engine 50; the engine counts"
+    )
+    for shape in (Shape.TEXT, Shape.CHAT):
+        bench.counting.trust[shape] = Trust()
+        bench.counting.trust[shape].compare(1, 1)
+    assert bench.counting.doubt == ""
+    assert ModelCounting(model=MODEL, block_tokens=16).doubt == ""
+
+
 async def test_trust_ends_and_is_told_when_ids_are_others_though_as_many(
     tmp_path: Path, pool: ThreadPoolExecutor
 ) -> None:

@@ -90,6 +90,7 @@ async def fleet(
     block_tokens: int = 16,
     tokenizer: Path | None = None,
     wait_s: float = 1.0,
+    doubt: str = "",
 ) -> AsyncIterator[Fleet]:
     lying = lying_engine(Behaviour(dialect=VLLM, model=MODEL, kv_events=events))
     async with lying as url:
@@ -121,6 +122,7 @@ async def fleet(
             every_s=0.05,
             check=CheckRules(count=counting.count, wait_s=wait_s, retry_s=0.2),
             trust=lambda _, good: trusted.append(good),
+            doubt=lambda _: doubt,
         )
         watch = Watch([watched], controller, lambda _: None, SystemClock(), rules)  # type: ignore[arg-type]
         found = Fleet(lying, counting, watch, controller)
@@ -177,6 +179,12 @@ async def test_degraded_by_tokenizer_when_ours_makes_other_ids(tmp_path: Path) -
         state, reason = await found.settled()
         assert state is IndexState.DEGRADED
         assert "our tokenizer or template is not the engine's" in reason
+
+
+async def test_degraded_by_tokenizer_when_the_engine_counts_in_place_of_ours() -> None:
+    async with fleet(KvEvents(), wait_s=5, doubt="m is not the engine's tokenizer") as found:
+        await until(lambda: found.health() == (IndexState.DEGRADED, "m is not the engine's tokenizer"))
+        assert found.trusted == []  # the events are good all the same
 
 
 async def test_degraded_by_silence_when_nothing_is_published() -> None:

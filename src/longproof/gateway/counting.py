@@ -92,6 +92,15 @@ class ModelCounting:
         tokens += _indentation(ask.fields.get("tools"))
         return Counted(input_tokens=tokens, exact=False)
 
+    @property
+    def doubt(self) -> str:
+        """Why the tokenizer that we have is not used for plain prompts; "" where it is, or there is none."""
+        if self.local is None:
+            return ""
+        shapes = (Shape.TEXT, Shape.CHAT) if self.local.has_template else (Shape.TEXT,)
+        reason = next((self.trust[shape].reason for shape in shapes if not self.trust[shape].trusted), "")
+        return f"{self.local.name} is not the engine's tokenizer: {reason}; the engine counts" if reason else ""
+
     async def count(self, ask: Ask, pool: ThreadPoolExecutor, *, exact: bool = True) -> Counted:
         """Exactly, as far as somebody can; with `exact` False the names of its blocks will do."""
         loop = asyncio.get_running_loop()

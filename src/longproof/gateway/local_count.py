@@ -28,6 +28,11 @@ class LocalCount:
         return self._model.name
 
     @property
+    def has_template(self) -> bool:
+        """Whether chats can be counted."""
+        return self._model.template is not None
+
+    @property
     def texts_in_one_piece(self) -> int:
         """Long texts that had to be encoded without the memory."""
         return self._text.in_one_piece

@@ -80,13 +80,15 @@ class Watched:
 class WatchRules:
     """`every_s` metrics are read, within `answer_s`; a replica that is silent for `silent_after_s` is down. `check`:
     how the index is checked, None = it is not. `trust`: told when a replica's events begin or cease to be worth
-    believing, so that its contents are guessed meanwhile."""
+    believing, so that its contents are guessed meanwhile. `doubt`: what else is wrong with an index that gets its
+    events (a tokenizer that is not the engine's), "" = nothing."""
 
     every_s: float = 1.0
     answer_s: float = 5.0
     silent_after_s: float = 60.0
     check: CheckRules | None = None
     trust: Callable[[str, bool], None] = lambda _replica, _trusted: None
+    doubt: Callable[[str], str] = lambda _replica: ""
 
 
 class Watch:
@@ -139,11 +141,14 @@ class Watch:
     def index_health(self) -> tuple[IndexHealth, ...]:
         """What the index of every replica is worth, and why; in the order of the replicas."""
         checked = {health.replica: health for health in self.index.health()} if self.index is not None else {}
-        return tuple(
-            checked.get(one.name)
-            or IndexHealth(replica=one.name, state=IndexState.CHECKING if one.sources else IndexState.GUESSED)
-            for one in self._watched
+        return tuple(self._one_index(one, checked.get(one.name)) for one in self._watched)
+
+    def _one_index(self, one: Watched, checked: IndexHealth | None) -> IndexHealth:
+        health = checked or IndexHealth(
+            replica=one.name, state=IndexState.CHECKING if one.sources else IndexState.GUESSED
         )
+        doubt = self._rules.doubt(one.name) if health.state in (IndexState.OK, IndexState.GUESSED) else ""
+        return IndexHealth(replica=one.name, state=IndexState.DEGRADED, reason=doubt) if doubt else health
 
     def why_down(self, replica: str) -> str:
         """Why a replica is down; "" while it is up."""
