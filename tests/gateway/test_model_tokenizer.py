@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from longproof.domain.request import Route
 from longproof.errors import ModelFileError
+from longproof.gateway.gguf_fields import tokenizer_fields
 from longproof.gateway.local_count import LocalCount
 from longproof.gateway.model_tokenizer import load_model_tokenizer
 from longproof.gateway.text_memory import TextMemory
@@ -133,3 +137,29 @@ def test_one_bos_stands_in_front_when_the_file_adds_it_and_the_template_writes_i
 def test_a_gguf_is_refused_by_name_when_its_tokenizer_is_not_known(pre: str, model: str, tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=pre):
         load_model_tokenizer(_gguf(tmp_path / "m.gguf", pre=pre, model=model))
+
+
+@pytest.fixture(scope="module")
+def gguf_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return _gguf(tmp_path_factory.mktemp("gguf") / "m.gguf", pre="smollm").read_bytes()
+
+
+def test_fields_are_what_the_reference_reader_reads(gguf_bytes: bytes, tmp_path: Path) -> None:
+    import gguf
+
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_bytes)
+    reader: Any = gguf.GGUFReader(str(path))
+    wanted = {key: field.contents() for key, field in reader.fields.items() if key.startswith("tokenizer.")}
+    assert tokenizer_fields(path) == wanted
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(0, 400), replacement=st.binary(min_size=1, max_size=9), length=st.integers(0, 6000))
+def test_a_damaged_file_is_refused_or_read_and_nothing_else(
+    place: int, replacement: bytes, length: int, gguf_bytes: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes((gguf_bytes[:place] + replacement + gguf_bytes[place + len(replacement) :])[:length])
+    with contextlib.suppress(ModelFileError):
+        load_model_tokenizer(path)

@@ -8,7 +8,6 @@ and the engine counts.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +18,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Sequence,
 
 from longproof.errors import ModelFileError
 from longproof.gateway.chat_template import ChatTemplate
+from longproof.gateway.gguf_fields import tokenizer_fields
 from longproof.gateway.prompt_tokenizer import ModelTokenizer
 
 _CONTROL, _USER_DEFINED = 3, 4  # token types as gguf-py 0.19 numbers them
@@ -44,7 +44,7 @@ def _pre_tokenizer(name: str) -> PreTokenizer | None:
 
 def load_gguf_tokenizer(path: Path) -> ModelTokenizer:
     """Reads it. Raises ModelFileError: no GGUF, or a kind of tokenizer that is not known here."""
-    fields = _fields(path)
+    fields = tokenizer_fields(path)
     kind, pre = fields.get("tokenizer.ggml.model"), str(fields.get("tokenizer.ggml.pre", "default"))
     pre_tokenizer = _pre_tokenizer(pre) if kind == "gpt2" else None
     if pre_tokenizer is None:
@@ -107,14 +107,3 @@ def _added(texts: list[str], types: list[object], kind: int) -> list[AddedToken]
 def _list(fields: Mapping[str, object], key: str) -> list[object]:
     found = fields.get(key)
     return cast("list[object]", found) if isinstance(found, list) else []
-
-
-def _fields(path: Path) -> dict[str, object]:
-    library = cast("Any", importlib.import_module("gguf"))
-    try:
-        reader = library.GGUFReader(str(path))
-        return {str(key): field.contents() for key, field in reader.fields.items() if str(key).startswith("tokenizer.")}
-    except (OSError, ValueError, IndexError, KeyError, TypeError, OverflowError, UnicodeDecodeError) as problem:
-        raise ModelFileError(
-            f"{path} is not a usable GGUF file: {problem}", advice="name a whole GGUF of version 2 or 3"
-        ) from problem

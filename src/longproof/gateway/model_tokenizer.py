@@ -31,7 +31,7 @@ def load_model_tokenizer(path: Path) -> ModelTokenizer:
     # make it warn at every process that is started later
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if path.suffix.lower() == ".gguf":
-        # here and not above: gguf brings numpy, half a second that only a GGUF costs
+        # here and not above: it imports the tokenizers library at once
         from longproof.gateway.gguf_tokenizer import load_gguf_tokenizer  # noqa: PLC0415
 
         return load_gguf_tokenizer(path)
