@@ -160,7 +160,10 @@ def test_watermark_holds_back_new_requests_when_others_run_but_never_starves_an_
 
 def test_ledger_charges_output_growth_when_outputs_were_measured() -> None:
     shape = RequestShape(content_tokens=1_000, output_tokens=4_000)
-    assert MEASURED.entry_tokens(shape) == 5_000  # nothing is known: the whole allowance
+    assert MEASURED.entry_tokens(shape) == 5_000  # nothing is known: the whole allowance …
+    unlimited = RequestShape(content_tokens=1_000, output_tokens=100_000)
+    assert MEASURED.entry_tokens(unlimited) == 5_096  # … up to 4,096, until something is known
+    assert MEASURED.entry_tokens(unlimited, 20_000) == 21_000
     assert MEASURED.entry_tokens(shape, 300) == 1_300
     assert MEASURED.entry_tokens(shape, 9_000) == 5_000  # never more than it may produce
     assert INCREMENTAL.entry_tokens(shape, 300) == 1_000  # an engine's own policy does not look at it

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
 from longproof.domain.events import EngineSample
@@ -10,6 +13,7 @@ from longproof.domain.kv_event import KvCleared
 from longproof.policy.actions import Dispatch, Refusal, Wait
 from longproof.policy.admission import INCREMENTAL, MEASURED
 from longproof.policy.arrivals import Arrival, Ended, EndKind
+from longproof.policy.choice import Choice, ReplicaView
 from longproof.policy.claim_gate import OnExcess, ProvenLimits
 from longproof.policy.controller import Controller
 from longproof.policy.controller_config import (
@@ -272,6 +276,30 @@ def test_a_giant_gets_a_replica_emptied_for_it_when_shorts_never_stop() -> None:
     assert started <= 12 * S  # the bound, and the time its shorts took to leave
 
 
+class Fickle(LeastBacklog):
+    """Sends giants nowhere while `closed`."""
+
+    closed = False
+
+    def choose(self, arrival: Arrival, views: Sequence[ReplicaView], now_ns: int) -> Choice:
+        choice = super().choose(arrival, views, now_ns)
+        return replace(choice, replica=None) if self.closed and arrival.input_tokens > 50 else choice
+
+
+def test_an_emptied_replica_is_given_back_when_the_router_will_not_use_it_after_all() -> None:
+    router = Fickle()
+    gateway = controller(router=router, queue=QueueRule(age_bound_ns=10 * S))
+    gateway.on_arrival(arrival("s", 10), 0)
+    gateway.on_arrival(arrival("giant", 95), 0)
+    gateway.on_tick(10 * S)
+    assert gateway.snapshot(10 * S).replicas[0].emptying_for == "giant"
+    assert isinstance(gateway.on_arrival(arrival("t", 10), 11 * S), Wait)  # there is room, but it is spoken for
+    router.closed = True
+    sent = gateway.on_finish("s", DONE, 12 * S) + gateway.on_tick(13 * S)
+    assert [a.id for a in sent] == ["t"]
+    assert gateway.snapshot(13 * S).replicas[0].emptying_for is None
+
+
 def test_shorts_are_not_starved_when_giants_queue_up() -> None:
     gateway = controller(replica_rule(tokens_per_s=10), queue=QueueRule(age_bound_ns=5 * S, overdue_share=0.5))
     gateway.on_arrival(arrival("g0", 100), 0)
@@ -441,6 +469,29 @@ def test_retry_after_comes_from_the_drain_rate_when_the_queue_is_full() -> None:
     assert 7 * S <= refused.retry_after_ns <= 13 * S  # the next 25 blocks in about ten seconds
 
 
+class HalfCached(LeastBacklog):
+    """Half of everything is cached, as far as it knows."""
+
+    def choose(self, arrival: Arrival, views: Sequence[ReplicaView], now_ns: int) -> Choice:
+        choice = super().choose(arrival, views, now_ns)
+        assert choice.best is not None
+        half = arrival.input_tokens // 2
+        best = replace(choice.best, cached_tokens=half, uncached_tokens=arrival.input_tokens - half)
+        return replace(choice, best=best)
+
+
+def test_a_cold_request_is_refused_when_its_model_asks_for_a_cache_hit() -> None:  # vllm#24256
+    gateway = controller(router=HalfCached(), slo=SloRule(min_hit={"m": 0.6}))
+    refused = gateway.on_arrival(arrival("a", 50), 0)
+    assert isinstance(refused, Refusal)
+    assert (refused.status, refused.code, refused.limit, refused.actual) == (429, "cache_hit_floor", 30, 25)
+    assert refused.retry_after_ns == S
+    warm = controller(router=HalfCached(), slo=SloRule(min_hit={"m": 0.5, "other": 0.9}))
+    sent = warm.on_arrival(arrival("a", 50), 0)
+    assert isinstance(sent, Dispatch)
+    assert (sent.cached_tokens, sent.uncached_tokens) == (25, 25)
+
+
 # ── the claim ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -607,6 +658,23 @@ def test_what_somebody_else_uses_is_not_admitted_into_when_two_samples_show_it()
         assert stage.foreign_blocks == (0 if now_ns == S else 50)  # one sample may be a step old
     assert isinstance(gateway.on_arrival(arrival("b", 40), 2 * S), Wait)  # 100 - 20 - 50
     assert gateway.on_sample("r0", EngineSample(at_ns=3 * S, kv_usage=0.2), 3 * S) != []
+
+
+def test_a_share_of_an_unknown_capacity_says_nothing() -> None:
+    gateway = controller(replica_rule(capacity_blocks=1 << 50))
+    for now_ns in (S, 2 * S):
+        gateway.on_sample("r0", EngineSample(at_ns=now_ns, kv_usage=0.9), now_ns)
+    assert held(gateway) == 0
+
+
+def test_what_is_used_grows_with_the_prefill_when_the_room_is_taken_at_once() -> None:
+    gateway = controller(replica_rule(capacity_blocks=1_000))
+    gateway.on_arrival(arrival("a", 500, 100), 0)  # half a second at 1,000 tokens a second
+    stages = [gateway.snapshot(ms * MS).replicas[0].stages[0] for ms in (0, 100, 600)]
+    assert [stage.used_blocks for stage in stages] == [0, 100, 500]
+    assert {stage.held_blocks for stage in stages} == {600}
+    gateway.on_output("a", 40, S)
+    assert gateway.snapshot(S).replicas[0].stages[0].used_blocks == 540
 
 
 def test_a_replica_is_charged_at_selection_when_requests_come_at_once() -> None:  # sglang#27547

@@ -298,6 +298,24 @@ def test_a_choice_is_the_same_and_changes_nothing_when_it_is_asked_for_twice(
     assert all(score.cost_ns >= score.predicted_ttft_ns for score in choice.scores)
 
 
+def test_a_request_meant_for_one_replica_goes_there_or_waits_when_others_are_better() -> None:
+    router = _router()
+    router.on_kv_event("b", KvStored(blocks=tuple(range(1, 9))), 0)
+    meant = replace(_arrival(), only="c")
+    assert router.choose(meant, [A, B, replace(C, pending_prefill_tokens=30_000)], 0).replica == "c"
+    away = router.choose(meant, [A, B], 0)
+    assert (away.replica, away.reason) == (None, "no replica now: it is meant for c")
+
+
+def test_watchers_hear_of_every_dispatch_with_what_was_expected_in_the_cache() -> None:
+    router = _router()
+    heard: list[tuple[str, str, int, int]] = []
+    router.watchers.append(lambda arrival, replica, blocks, now_ns: heard.append((arrival.id, replica, blocks, now_ns)))
+    router.on_kv_event("a", KvStored(blocks=(1, 2, 3)), 0)
+    router.on_dispatch(_arrival(), "a", 7)
+    assert heard == [("r", "a", 3, 7)]
+
+
 def test_weights_below_zero_are_refused_when_a_rule_is_made() -> None:
     with pytest.raises(ValueError, match="negative"):
         RoutingRule(uncached_weight=-1)

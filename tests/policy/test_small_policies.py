@@ -27,6 +27,11 @@ def test_a_pool_keeps_its_own_reserve_when_that_is_larger() -> None:
     assert (pool.stop_blocks, pool.resume_blocks) == (600, 600)
 
 
+def test_no_slot_is_held_back_when_a_block_is_a_whole_window() -> None:
+    slots = Pool(stage="kv", capacity_blocks=4, need=BlockNeed(block_tokens=8_192))
+    assert marked(slots, WatermarkRule()).stop_blocks == 4
+
+
 def test_places_have_no_marks_because_nobody_grows_into_them() -> None:
     places = Pool(stage="slots", capacity_blocks=4, need=BlockNeed(full_groups=0, fixed_blocks=1))
     assert marked(places, WatermarkRule(stop=0.5, resume=0.2)) == places

@@ -102,7 +102,8 @@ class ServedSection(Section):
 
     `name` defaults to the address. `aliases`: further names that the engine itself answers to. `kv_capacity`,
     `context`, `slots`, `block_tokens` overrule what it tells.
-    `reservation`: "upfront" (input and output at entry), "incremental" (vLLM) or "sglang"; default: as its kind does.
+    `reservation`: "upfront" (input and output at entry), "incremental" (the input alone), "sglang", or "measured"
+    (the input and what outputs turn out to be); default: by its kind.
     `prefill_rate` (tokens/s) and `decode_time` (one token of one stream) are what predictions rest on;
     `prefill_window`: uncached tokens that may be in prefill there at once (default: one step of the engine where
     `prefill_rate` is given, else no bound). `kv_events`, `kv_replay`, `kv_topic`: where vLLM or SGLang publish what
@@ -117,7 +118,7 @@ class ServedSection(Section):
     context: Tokens | None = None
     slots: int | None = None
     block_tokens: int | None = None
-    reservation: Literal["upfront", "incremental", "sglang"] | None = None
+    reservation: Literal["upfront", "incremental", "sglang", "measured"] | None = None
     prefill_rate: float | None = None
     decode_time: Duration | None = None
     prefill_window: Tokens | None = None

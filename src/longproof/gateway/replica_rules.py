@@ -3,7 +3,7 @@
     engine        stage "kv"                                     stage "slots"              reserved at entry
     llama.cpp     one block per slot's window                    —                          the whole window
       unified     cells that the slots share                     one block per request      input + output
-    vLLM          its blocks                                     max_num_seqs               the input
+    vLLM          its blocks                                     max_num_seqs               input + measured output
     SGLang        its tokens, in pages                           max_running_requests       input + 0.7 · output
     other         kv_capacity of the configuration, else no bound
 
@@ -18,17 +18,18 @@ from longproof.domain.deployment import Deployment, EngineKind
 from longproof.domain.measure import Measured, Reading
 from longproof.domain.units import format_tokens
 from longproof.gateway.config import ServedSection
-from longproof.policy.admission import INCREMENTAL, SGLANG, UPFRONT, AdmissionRule, Reservation
+from longproof.policy.admission import INCREMENTAL, MEASURED, SGLANG, UPFRONT, AdmissionRule, Reservation
 from longproof.policy.controller_config import ReplicaRule
 from longproof.policy.ledger import Pool
 from longproof.policy.need import BlockNeed
 from longproof.policy.prefill_cost import PrefillCost
 
-_RESERVATIONS = {"upfront": UPFRONT, "incremental": INCREMENTAL, "sglang": SGLANG}
-_BY_KIND = {EngineKind.VLLM: INCREMENTAL, EngineKind.SGLANG: SGLANG}
+_RESERVATIONS = {"upfront": UPFRONT, "incremental": INCREMENTAL, "sglang": SGLANG, "measured": MEASURED}
+# vLLM itself takes the input alone and preempts when outputs grow beyond its blocks: that is what is to be avoided
+_BY_KIND = {EngineKind.VLLM: MEASURED, EngineKind.SGLANG: SGLANG}
 _UNBOUNDED_BLOCKS = 1 << 50
-_ONE_EACH = BlockNeed(block_tokens=1 << 50)
-"""A pool that counts requests: whatever its length, a request takes one block."""
+_ONE_EACH = BlockNeed(full_groups=0, fixed_blocks=1)
+"""A pool that counts requests: whatever its length, a request takes one place, and nobody grows into more."""
 _INDEX_BLOCK_TOKENS = 16
 _ASSUMED_PREFILL_TOKENS_PER_S = 10_000.0
 _ASSUMED_DECODE_NS = 20_000_000

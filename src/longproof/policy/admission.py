@@ -27,7 +27,7 @@ from longproof.policy.ledger import PoolState
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
     """How much of the output allowance is reserved at entry: `output_share` of at most `output_cap_tokens`; with
-    `measured`, of at most what such requests turned out to produce, where that is known."""
+    `measured`, of at most what such requests turned out to produce, and the cap only until that is known."""
 
     output_share: float
     source: str
@@ -44,12 +44,12 @@ class Reservation:
 
     def charged_output_tokens(self, allowance_tokens: int, expected_tokens: int | None = None) -> int:
         """The part of an output allowance that is charged at entry."""
-        output = allowance_tokens
-        if self.output_cap_tokens is not None:
-            output = min(output, self.output_cap_tokens)
+        output, most = allowance_tokens, self.output_cap_tokens
         if self.measured and expected_tokens is not None:
-            output = min(output, expected_tokens)
-        return math.ceil(output * self.output_share)
+            most = expected_tokens
+        if most is not None and most < output:
+            output = most
+        return output if self.output_share == 1 else math.ceil(output * self.output_share)
 
 
 UPFRONT = Reservation(
@@ -66,6 +66,7 @@ SGLANG = Reservation(
 )
 MEASURED = Reservation(
     output_share=1.0,
+    output_cap_tokens=4096,
     measured=True,
     source="the input and the output such requests turned out to produce, more as it comes: what a gateway charges so"
     " that an engine which reserves as it goes never has to preempt",

@@ -15,7 +15,8 @@ class Arrival:
     together. `blocks` names the whole blocks of the input (`policy.hashing`: chained, so equal names mean equal
     prefixes); empty = not known. A smaller `priority` is served earlier. `deadline_ns` is when the first token is of no
     more use. `session` is a hint that names a conversation; nothing depends on it. `streamed` False: nobody will see
-    its first token, so the end of its prefill is estimated. Raises ValueError for a negative count.
+    its first token, so the end of its prefill is estimated. `only`: the one replica it is meant for (it warms a pinned
+    prefix there), None = any. Raises ValueError for a negative count.
     """
 
     id: str
@@ -29,6 +30,7 @@ class Arrival:
     deadline_ns: int | None = None
     session: str | None = None
     streamed: bool = True
+    only: str | None = None
 
     def __post_init__(self) -> None:
         if self.input_tokens < 0 or self.output_tokens < 0:

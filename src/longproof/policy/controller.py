@@ -222,7 +222,14 @@ class Controller:
     def snapshot(self, now_ns: int) -> FleetSnapshot:
         """Everything, as it is."""
         view = FleetView(self.config, self._replicas, self._group_list, self._tenants, self._requests, self._router)
-        return view.at(max(now_ns, self._now_ns), self._tally.counters(), self._lengths())
+        now_ns = max(now_ns, self._now_ns)
+        lengths = self._lengths()
+        for request_id in lengths:  # of a prefill that is under way, the part that should be done by now
+            request = self._requests[request_id]
+            if request.phase is Phase.PREFILLING and request.prefill_ns:
+                left = min(1.0, max(0, request.prefilled_by_ns - now_ns) / request.prefill_ns)
+                lengths[request_id] -= int(left * request.booked_tokens)
+        return view.at(now_ns, self._tally.counters(), lengths)
 
     # ── one request's way ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -76,11 +76,15 @@ class QueueRule:
 class SloRule:
     """What was promised: the first token within `ttft_ns` + `ttft_ns_per_token` · uncached input; and between tokens of
     a running stream `itl_ns`. An arrival whose prediction misses the first is refused at once; a prefill that would
-    break the second waits while streams run, up to the age bound. None = nothing was promised."""
+    break the second waits while streams run, up to the age bound. None = nothing was promised.
+
+    `min_hit` by model: a request is refused when a smaller share of its input is expected to be in some replica's
+    cache, so that a cold one goes elsewhere instead of taking minutes of prefill here."""
 
     ttft_ns: int | None = None
     ttft_ns_per_token: int = 0
     itl_ns: int | None = None
+    min_hit: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,8 +105,12 @@ class Entrance:
         return placement.room_ns + max(waits)
 
     def hopeless(self, request: Request, placement: Placement, wait_ns: int | None, now_ns: int) -> Refusal | None:
-        """Its first token would come too late, by the estimate. Without an estimate nobody is refused."""
+        """Too little of it is cached, or its first token would come too late, by the estimate. Without an estimate
+        nobody is refused."""
         arrival, slo, best = request.arrival, self._config.slo, placement.choice.best
+        least = slo.min_hit.get(arrival.model) if slo.min_hit else None
+        if least is not None and best is not None and best.cached_tokens < least * arrival.input_tokens:
+            return refusals.too_cold(arrival, best.cached_tokens, least, placement.choice.scores)
         if wait_ns is None or best is None or (slo.ttft_ns is None and arrival.deadline_ns is None):
             return None
         waited_ns = now_ns - request.ticket.arrived_ns

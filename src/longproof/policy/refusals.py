@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from longproof.domain.shapes import RequestShape
 from longproof.domain.units import format_ns, format_tokens
 from longproof.domain.verdict import Reject
@@ -134,6 +136,23 @@ def too_late(
         actual=-(-predicted_ns // _NS_PER_MS),
         unit="ms",
         retry_after_ns=retry_after_ns(predicted_ns - max(0, limit_ns)),
+        scores=scores,
+    )
+
+
+def too_cold(arrival: Arrival, cached_tokens: int, least_share: float, scores: tuple[Score, ...]) -> Refusal:
+    """Less of it is cached here than its model's rule asks for."""
+    least = math.ceil(least_share * arrival.input_tokens)
+    return Refusal(
+        id=arrival.id,
+        status=TOO_MANY,
+        code="cache_hit_floor",
+        reason=f"{format_tokens(cached_tokens)} of its {format_tokens(arrival.input_tokens)} input tokens are cached"
+        f" here; '{arrival.model}' takes requests from {format_tokens(least)}",
+        limit=least,
+        actual=cached_tokens,
+        unit="tokens",
+        retry_after_ns=retry_after_ns(None),
         scores=scores,
     )
 

@@ -16,7 +16,8 @@ from longproof.policy.prefill_cost import PrefillCost
 from longproof.policy.watermark import Caution, marked
 
 _PREEMPTIONS = ("vllm:num_preemptions_total", "sglang:num_retractions_total")
-_UNCOUNTED: tuple[int, ...] = ()
+_UNBOUNDED_BLOCKS = 1 << 40
+"""A capacity beyond this stands for one that nobody knows: a share of it says nothing."""
 
 
 class Replica:
@@ -210,7 +211,7 @@ class Replica:
         if sample.kv_usage is None:
             return
         for name, account in self.ledger.accounts.items():
-            if not account.pool.need.grows:
+            if not account.pool.need.grows or account.pool.capacity_blocks >= _UNBOUNDED_BLOCKS:
                 continue
             excess = round(sample.kv_usage * account.pool.capacity_blocks) - used_blocks.get(name, 0)
             # one sample may be a step old: only what two in a row show is somebody else's

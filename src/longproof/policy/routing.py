@@ -16,7 +16,7 @@ once the first is busy. Every part is kept in the score. The figures behind the 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from longproof.domain.kv_event import KvEvent
@@ -87,6 +87,8 @@ class PrefixRouter:
         self._work: dict[str, tuple[float, int]] = {}
         self._sessions: OrderedDict[str, tuple[str, int]] = OrderedDict()
         self._short_seen_ns: int | None = None
+        self.watchers: list[Callable[[Arrival, str, int, int], None]] = []
+        """Told of every dispatch: the request, its replica, the blocks expected to be cached there, the time."""
 
     def follow(self, replica: str, *, block_tokens: int, cache_blocks: int | None, events: bool) -> None:
         """Keep track of what a replica holds. `cache_blocks`: its KV pool in blocks of `block_tokens`, None = not
@@ -117,6 +119,8 @@ class PrefixRouter:
         followed = self._followed.get(replica)
         cached = 0 if followed is None else cached_blocks * followed.block_tokens
         uncached = max(1, arrival.input_tokens - cached)
+        for watch in self.watchers:
+            watch(arrival, replica, cached_blocks, now_ns)
         if not self.rule.pools.is_long(uncached):
             self._short_seen_ns = now_ns
         self._work[replica] = (self._recent_work(replica, now_ns) + uncached, now_ns)
@@ -150,6 +154,11 @@ class PrefixRouter:
         """Blocks known to be there; None where contents are not followed."""
         return self.index.known_blocks(replica) if replica in self._followed else None
 
+    def cache_blocks(self, replica: str) -> int | None:
+        """What the replica's cache holds at most, in its blocks; None = not known."""
+        followed = self._followed.get(replica)
+        return None if followed is None else followed.cache_blocks
+
     def forget(self, replica: str) -> None:
         """The replica lost what it had cached; it is followed further, from nothing."""
         known = self._followed.get(replica)
@@ -167,7 +176,10 @@ class PrefixRouter:
         ttft_ns = max(backlog_ns, room_ns) + prefill_ns + restore_ns
         later_ns = int(prefill_ns * self.rule.uncached_weight) + self._eviction_ns(arrival, view, match)
         streams_ns = int(prefill_ns * self.rule.stream_weight * view.decoding)
-        note = rules.refusal(view, uncached, cached)
+        if arrival.only is None or arrival.only == view.name:
+            note = rules.refusal(view, uncached, cached)
+        else:
+            note = f"it is meant for {arrival.only}"
         cost_ns = ttft_ns + min(self.rule.patience_ns, later_ns) + min(self.rule.patience_ns, streams_ns)
         return Score(view.name, cost_ns, cached, uncached, ttft_ns, backlog_ns, restore_ns, room_ns, note)
 

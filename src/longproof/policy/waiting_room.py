@@ -31,16 +31,11 @@ class WaitingRoom:
         actions: list[Action] = []
         while len(group.queue) and any(r.open and r.takes_new(now_ns) for r in group.replicas):
             request, placement = self._next(group, now_ns)
-            if request is None or placement is None or placement.replica is None:
+            if request is None or placement is None:
                 break
-            group.queue.served(request.ticket)
-            self._bookings.unqueue(request, group)
-            self._bookings.book(request, placement.replica, now_ns)
-            if request.counted:
-                actions.append(self.send(request, placement, group, now_ns))
-            else:  # its count is on the way: it holds its upper bound until then
-                request.phase = Phase.COUNTING
-                group.counting += 1
+            actions += self._let_in(request, placement, group, now_ns)
+        if group.emptying is not None and group.emptying.emptying_for is not None:
+            actions += self._use_room(group, group.emptying.emptying_for, now_ns)
         if group.emptying is None and group.queue.late_turn:
             self._make_room(group, now_ns)
         return actions
@@ -90,6 +85,33 @@ class WaitingRoom:
         lanes = (queue.late, queue.fresh) if queue.late_turn else (queue.fresh, queue.late)
         for lane in lanes:
             yield from islice(lane(), _TRIES)
+
+    def _let_in(self, request: Request, placement: Placement, group: Group, now_ns: int) -> list[Action]:
+        """Its room is taken: out of the queue and off to the engine, or to the ledger alone while it is counted."""
+        assert placement.replica is not None
+        group.queue.served(request.ticket)
+        self._bookings.unqueue(request, group)
+        self._bookings.book(request, placement.replica, now_ns)
+        if request.counted:
+            return [self.send(request, placement, group, now_ns)]
+        request.phase = Phase.COUNTING
+        group.counting += 1
+        group.stop_emptying(request.arrival.id)
+        return []
+
+    def _use_room(self, group: Group, request_id: str, now_ns: int) -> list[Action]:
+        """Let in whom a replica is being emptied for, as soon as it fits; and empty it no longer, once there is room
+        and the router would not send it there after all."""
+        request, emptied = self._requests[request_id], group.emptying
+        if request.phase is not Phase.WAITING or emptied is None:
+            group.stop_emptying(request_id)
+            return []
+        placement = self.find(request, group, now_ns, look=True)
+        if placement.replica is not None and self._placing.take(request, placement.replica):
+            return self._let_in(request, placement, group, now_ns)
+        if emptied.room_in_ns == 0:
+            group.stop_emptying(request_id)
+        return []
 
     def _make_room(self, group: Group, now_ns: int) -> None:
         """Keep a replica for the first of the late until it fits there: nothing else is let in meanwhile."""

@@ -10,6 +10,7 @@ A preemption says that the books were too hopeful: each one raises caution at on
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from longproof.policy.controller_config import NS_PER_S, WatermarkRule
@@ -26,8 +27,9 @@ def marked(pool: Pool, rule: WatermarkRule) -> Pool:
     grows, has none."""
     if not pool.need.grows:
         return pool
-    stop = min(pool.stop_blocks, int(pool.capacity_blocks * rule.stop))
-    resume = min(stop, int(pool.capacity_blocks * rule.resume))
+    # rounded up: of a few large blocks (a slot's whole window each) none is held back
+    stop = min(pool.stop_blocks, math.ceil(pool.capacity_blocks * rule.stop))
+    resume = min(stop, math.ceil(pool.capacity_blocks * rule.resume))
     return replace(pool, watermark_blocks=pool.capacity_blocks - stop, resume_blocks=resume)
 
 
