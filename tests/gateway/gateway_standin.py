@@ -131,7 +131,7 @@ class ByBytes:
     def bound(self, ask: Ask) -> Counted:
         return Counted(input_tokens=len(ask.body), exact=False)
 
-    async def count(self, ask: Ask) -> Counted:
+    async def count(self, ask: Ask, *, exact: bool = True) -> Counted:
         return Counted(input_tokens=len(ask.body) // 4, exact=True)
 
     def told(self, model: str, counted: Counted, prompt_tokens: int | None) -> None:

@@ -64,18 +64,18 @@ class Desk:
         """Requests that arrived and have not ended."""
         return len(self._tickets)
 
-    def arrive(self, arrival: Arrival) -> tuple[Ticket, bool]:
-        """A new request: its ticket, which has the answer at once where the controller has it at once, and whether its
-        exact length is wanted (`counted`)."""
+    def arrive(self, arrival: Arrival) -> tuple[Ticket, Wait | None]:
+        """A new request: its ticket, which has the answer at once where the controller has it at once; and where it has
+        not, what it waits for (`counted`)."""
         ticket = self._tickets[arrival.id] = Ticket(arrival)
         now_ns = self._clock.now_ns()
         decision = self.controller.on_arrival(arrival, now_ns)
         for watch in self.watchers:
             watch(decision, arrival, now_ns)
         if isinstance(decision, Wait):
-            return ticket, decision.count
+            return ticket, decision
         ticket.give(decision)
-        return ticket, False
+        return ticket, None
 
     def counted(self, request_id: str, counted: Counted) -> None:
         """Its exact length is known, or nobody can count it and its bound has to do."""

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import asyncio
 
+from aiohttp.http import StreamWriter
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from longproof.gateway.errors import Problem
 
+_HIGH_BYTES = 64 << 10
+"""asyncio's own high-water mark: beyond it a transport asks its writer to wait."""
 REQUEST_ID = "X-Request-Id"
 _STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -44,6 +47,7 @@ class Downstream:
         "_response",
         "_said",
         "_stall_s",
+        "_writer",
         "_written_s",
         "first_byte",
         "headers",
@@ -56,6 +60,7 @@ class Downstream:
         self._keepalive_s = keepalive_s
         self._stall_s = stall_s
         self._response: StreamResponse | None = None
+        self._writer: StreamWriter | None = None
         self._beat: asyncio.TimerHandle | None = None
         self._said: asyncio.Task[None] | None = None
         self._written_s = 0.0
@@ -82,20 +87,22 @@ class Downstream:
             self.status = 200
             response = StreamResponse(status=200, headers={**_STREAM_HEADERS, **(upstream or {}), **self.headers})
             self._response = response
-            await response.prepare(self._request)
+            writer = await response.prepare(self._request)
+            assert isinstance(writer, StreamWriter)  # what aiohttp's server makes; the abstract one cannot skip a drain
+            self._writer = writer
 
     async def send(self, data: bytes) -> None:
         """Passes on part of the engine's stream. ReaderStalled, ConnectionError."""
-        response = self._response
-        assert response is not None
+        writer, transport = self._writer, self._request.transport
+        assert writer is not None
+        if transport is None:
+            raise ConnectionResetError("the client has left")
         self.first_byte = True
         self._between_events = data.endswith(b"\n\n")
         self._written_s = self._loop.time()
-        transport = self._request.transport
-        if transport is not None and transport.get_write_buffer_size() > 0:
-            await self._send_slowly(response, data)
-        else:
-            await response.write(data)
+        await writer.write(data, drain=False)
+        if transport.get_write_buffer_size() > _HIGH_BYTES:
+            await self._drained(writer)
 
     async def fail(self, problem: Problem) -> StreamResponse:
         """The refusal or failure, in whatever form is still possible; ends the answer."""
@@ -142,10 +149,11 @@ class Downstream:
         assert self._response is not None
         await self._response.write(data)
 
-    async def _send_slowly(self, response: StreamResponse, data: bytes) -> None:
+    async def _drained(self, writer: StreamWriter) -> None:
+        """Waits until the client has taken what is buffered; meanwhile nothing more is read from the engine."""
         try:
             async with asyncio.timeout(self._stall_s):
-                await response.write(data)
+                await writer.drain()
         except TimeoutError:
             raise ReaderStalled(f"the client took nothing for {self._stall_s:g} s") from None
 

@@ -107,9 +107,9 @@ class Exchange:
         """Serves it. Raises CancelledError when the client leaves, as aiohttp has it."""
         desk = self._around.desk
         try:
-            self._ticket, wants_count = desk.arrive(arrival)
-            if wants_count:
-                self._counting = asyncio.create_task(self._count())
+            self._ticket, wait = desk.arrive(arrival)
+            if wait is not None and wait.count:
+                self._counting = asyncio.create_task(self._count(exact=not wait.reserved))
             if self._ask.stream:
                 self._down.keep_alive()
             return await self._serve(self._ticket)
@@ -252,8 +252,8 @@ class Exchange:
     async def _give_up(self, problem: Problem) -> StreamResponse:
         return await self._down.fail(problem)
 
-    async def _count(self) -> None:
-        counted = await self._around.counting.count(self._ask)
+    async def _count(self, *, exact: bool) -> None:
+        counted = await self._around.counting.count(self._ask, exact=exact)
         self._bound = counted
         self._around.desk.counted(self._ask.id, counted)
 

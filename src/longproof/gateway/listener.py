@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ _HEADER_BYTES = 16 << 10
 _IDLE_S = 75.0
 """Idle connections are kept longer than load balancers do by default (60 s): they close first, so no request is lost
 to a connection that closes under it."""
+_SEND_BYTES = 256 << 10
+"""Of the kernel's buffer per connection, where Linux would grow it to megabytes."""
 _POLL_S = 0.02
 
 _log = logging.getLogger("longproof.gateway")
@@ -99,6 +102,9 @@ class Listener:
             self._server = await loop.create_server(
                 self._web, self._host, self._port, backlog=_BACKLOG, ssl=context, reuse_address=True
             )
+            for listening in self._server.sockets:
+                # inherited by every connection: what a slow reader can pile up here is bounded
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
         except (OSError, OverflowError) as problem:
             raise UsageError(
                 f"port {self._port} on {self._host} cannot be listened on: {problem}",
@@ -115,8 +121,9 @@ class Listener:
         if self._server is not None:
             self._server.close()
         end_s = asyncio.get_running_loop().time() + within_s
-        while self._routes.open and asyncio.get_running_loop().time() < end_s:
-            await asyncio.sleep(_POLL_S)  # noqa: ASYNC110 - a count of many tasks, which no single event stands for
+        # a count of many tasks, which no single event stands for
+        while self._routes.open and asyncio.get_running_loop().time() < end_s:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
         return await self.close()
 
     async def close(self) -> int:

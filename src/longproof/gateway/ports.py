@@ -51,8 +51,11 @@ class Counting(Protocol):
         """At once: exact where that costs microseconds (known, short, ids), else an upper bound from the bytes."""
         ...
 
-    async def count(self, ask: Ask) -> Counted:
-        """Exactly, off the event loop. Falls back to the bound when nobody can count; never raises for a prompt."""
+    async def count(self, ask: Ask, *, exact: bool = True) -> Counted:
+        """Exactly, off the event loop. Falls back to the bound when nobody can count; never raises for a prompt.
+
+        `exact` False: its bound fits, and only the names of its blocks are wanted.
+        """
         ...
 
     def told(self, model: str, counted: Counted, prompt_tokens: int | None) -> None:
