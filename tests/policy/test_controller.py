@@ -185,6 +185,20 @@ def test_a_request_goes_only_where_it_fits_when_replicas_differ() -> None:
     assert sent[0].replica == "large"
 
 
+def test_a_request_that_is_meant_for_one_replica_goes_there_or_nowhere() -> None:
+    gateway = controller(replica_rule("r0"), replica_rule("r1"))
+    meant = replace(arrival("a", 60), only="r1")
+    sent = gateway.on_arrival(meant, 0)
+    assert isinstance(sent, Dispatch)
+    assert sent.replica == "r1"
+    assert isinstance(gateway.on_arrival(replace(meant, id="b"), 0), Wait)
+    gateway.on_replica("r1", ReplicaState.DOWN, 0)
+    for name, only in (("c", "r1"), ("d", "gone")):
+        refused = gateway.on_arrival(replace(meant, id=name, only=only), 0)
+        assert isinstance(refused, Refusal)
+        assert (refused.status, refused.code) == (503, "no_replica")
+
+
 def test_an_unknown_model_is_not_found() -> None:
     refused = controller().on_arrival(arrival("a", model="nobody"), 0)
     assert isinstance(refused, Refusal)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longproof.policy.controller_config import ControllerConfig, KvBudget, TenantRule, WatermarkRule
+from longproof.policy.controller_config import ControllerConfig, KvBudget, QueueRule, SloRule, TenantRule, WatermarkRule
 from longproof.policy.ledger import Pool
 from longproof.policy.need import BlockNeed
 from longproof.policy.output_measure import OutputMeasure
@@ -99,6 +99,9 @@ def test_prefill_grows_with_the_context_when_attention_is_priced() -> None:
         lambda: WatermarkRule(stop=0.5, resume=0.6),
         lambda: KvBudget(token_seconds_per_s=0, burst_token_seconds=1),
         lambda: TenantRule(name="t", weight=0),
+        lambda: QueueRule(overdue_share=1.5),
+        lambda: QueueRule(most_waiting=-1),
+        lambda: SloRule(min_hit={"m": 50}),
         lambda: ControllerConfig(replicas=(replica_rule("a"), replica_rule("a"))),
         lambda: Pool(stage="kv", capacity_blocks=10, watermark_blocks=5, resume_blocks=6),
     ],

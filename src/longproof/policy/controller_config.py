@@ -71,6 +71,13 @@ class QueueRule:
     count_from_tokens: int = 256
     engine_backoff_ns: int = NS_PER_S
 
+    def __post_init__(self) -> None:
+        times = self.age_bound_ns, self.longest_wait_ns, self.engine_backoff_ns
+        if min(*times, self.most_waiting, self.most_waiting_per_tenant or 0) < 0:
+            raise ValueError("a bound of the queue is negative")
+        if not 0 <= self.overdue_share <= 1:
+            raise ValueError(f"an overdue share of {self.overdue_share} is not within 0 and 1")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloRule:
@@ -85,6 +92,11 @@ class SloRule:
     ttft_ns_per_token: int = 0
     itl_ns: int | None = None
     min_hit: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def __post_init__(self) -> None:
+        wrong = [f"{model} {share}" for model, share in self.min_hit.items() if not 0 <= share <= 1]
+        if wrong:
+            raise ValueError(f"a share of cache hits is not within 0 and 1: {', '.join(wrong)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,8 +64,10 @@ class Entrance:
         arrival, gate = request.arrival, request.gate
         if gate.refused is not None:
             return refusals.not_proven(arrival, gate.refused)
-        replicas = group.within(gate.pool)
+        replicas = group.eligible(request)
         if not replicas:
+            if arrival.only is not None:
+                return refusals.nobody_up(arrival, None)
             return refusals.no_proven_pool(arrival, gate.pool or "")
         total = arrival.input_tokens + arrival.output_tokens
         if not any(replica.could_hold(total) for replica in replicas):
@@ -76,7 +78,7 @@ class Entrance:
         """Nobody who could hold it may be asked, nor soon."""
         arrival = request.arrival
         total = arrival.input_tokens + arrival.output_tokens
-        able = [r for r in group.within(request.gate.pool) if r.could_hold(total)]
+        able = [r for r in group.eligible(request) if r.could_hold(total)]
         up = [r for r in able if r.state is ReplicaState.UP]
         if able and not up:
             return refusals.nobody_up(arrival, None)

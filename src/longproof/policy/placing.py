@@ -33,9 +33,12 @@ class Group:
             self.emptying.emptying_for = None
             self.emptying = None
 
-    def within(self, pool: str | None) -> tuple[Replica, ...]:
-        """All replicas, or those of one pool."""
-        return self.replicas if pool is None else tuple(r for r in self.replicas if r.pool == pool)
+    def eligible(self, request: Request) -> tuple[Replica, ...]:
+        """The replicas it may go to at all: those of the pool the claim sends it to, or the one it is meant for."""
+        pool, only = request.gate.pool, request.arrival.only
+        if pool is None and only is None:
+            return self.replicas
+        return tuple(r for r in self.replicas if pool in (None, r.pool) and only in (None, r.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ class Placing:
         """Replicas that may be asked now and could hold it, `room_in_ns` set for it."""
         arrival = request.arrival
         total = arrival.input_tokens + arrival.output_tokens
-        found = [r for r in group.within(request.gate.pool) if r.takes_new(now_ns) and r.could_hold(total)]
+        found = [r for r in group.eligible(request) if r.takes_new(now_ns) and r.could_hold(total)]
         reservation, entry = None, 0
         for replica in found:
             if replica.rule.admission.reservation is not reservation:  # mostly one and the same for all
