@@ -134,7 +134,7 @@ def test_what_is_ahead_grows_with_those_that_are_no_larger() -> None:
         waiting.add("short", one, S, tokens=100)
     waiting.add("giant", one, 500 * S, tokens=50_000)
     ahead = waiting.queue.ahead_of(60 * S)
-    assert (ahead.work_ns, ahead.tokens, ahead.late_work_ns) == (10 * S, 1_000, 0)
+    assert (ahead.requests, ahead.work_ns, ahead.tokens, ahead.late_work_ns) == (10, 10 * S, 1_000, 0)
     assert waiting.queue.ahead_of(S).work_ns == 10 * S  # its equals came before it
     assert waiting.queue.ahead_of(S // 2).work_ns == 0
 
@@ -179,3 +179,4 @@ def test_everybody_stands_in_exactly_one_lane_after_any_history(steps: list[tupl
         everything = waiting.queue.ahead_of(1 << 62)
         assert everything.late_work_ns == sum(t.work_ns for t in here if t.late)
         assert everything.work_ns == sum(t.work_ns for t in here)
+        assert everything.requests == len(here)

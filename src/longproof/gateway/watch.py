@@ -44,7 +44,7 @@ METRICS = frozenset(
         "sglang:num_running_reqs",
         "sglang:num_queue_reqs",
         "sglang:token_usage",
-        "sglang:num_retracted_reqs_total",
+        "sglang:num_retracted_requests_total",
         "sglang:prompt_tokens_total",
         "sglang:generation_tokens_total",
         "llamacpp:requests_processing",

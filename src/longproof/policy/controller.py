@@ -287,6 +287,7 @@ class Controller:
             return self._await_count(
                 request, group, "its upper bound is held; its exact length is wanted", reserved=True
             )
+        ahead = group.queue.ahead_of(request.ticket.work_ns).requests
         self._bookings.queue(request, group)
         self._expiries.watch(request)
         request.reason = placement.why_not
@@ -294,7 +295,7 @@ class Controller:
             id=request.arrival.id,
             reason=request.reason,
             count=not request.counted,
-            ahead=len(group.queue) - 1,
+            ahead=ahead,
             wait_ns=wait_ns,
             scores=placement.choice.scores,
         )

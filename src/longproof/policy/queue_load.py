@@ -15,6 +15,7 @@ _BUCKETS = 256
 class Ahead:
     """Served before it, as things stand. `late_work_ns` is that part of `work_ns` which is there by its age."""
 
+    requests: int
     work_ns: int
     tokens: int
     late_work_ns: int
@@ -24,30 +25,36 @@ class Ahead:
 class QueueLoad:
     """Sums over the waiting: the fresh ones by bucket of work, the late ones together."""
 
+    _count: list[int] = field(default_factory=lambda: [0] * _BUCKETS)
     _work: list[int] = field(default_factory=lambda: [0] * _BUCKETS)
     _tokens: list[int] = field(default_factory=lambda: [0] * _BUCKETS)
+    _late_count: int = 0
     _late_work: int = 0
     _late_tokens: int = 0
 
     def add(self, work_ns: int, tokens: int) -> None:
         """A fresh one more."""
         at = _bucket(work_ns)
+        self._count[at] += 1
         self._work[at] += work_ns
         self._tokens[at] += tokens
 
     def drop(self, work_ns: int, tokens: int) -> None:
         """A fresh one less."""
         at = _bucket(work_ns)
+        self._count[at] -= 1
         self._work[at] -= work_ns
         self._tokens[at] -= tokens
 
     def add_late(self, work_ns: int, tokens: int) -> None:
         """A late one more."""
+        self._late_count += 1
         self._late_work += work_ns
         self._late_tokens += tokens
 
     def drop_late(self, work_ns: int, tokens: int) -> None:
         """A late one less."""
+        self._late_count -= 1
         self._late_work -= work_ns
         self._late_tokens -= tokens
 
@@ -59,8 +66,11 @@ class QueueLoad:
         late = self._late_work
         if late_share < 1:
             late = min(late, int((fresh + work_ns) * late_share / (1 - late_share)))
-        late_tokens = self._late_tokens * late // self._late_work if self._late_work else 0
-        return Ahead(fresh + late, tokens + late_tokens, late)
+        late_tokens, late_count = self._late_tokens, self._late_count
+        if self._late_work:
+            late_tokens = late_tokens * late // self._late_work
+            late_count = late_count * late // self._late_work
+        return Ahead(sum(self._count[:end]) + late_count, fresh + late, tokens + late_tokens, late)
 
 
 def _bucket(work_ns: int) -> int:

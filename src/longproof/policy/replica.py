@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from longproof.domain.engine_metrics import growth
+from longproof.domain.engine_metrics import preempted
 from longproof.domain.events import EngineSample
 from longproof.domain.fleet import ReplicaState
 from longproof.policy.admission import longest_total_tokens, shortage_blocks, shortages
@@ -15,7 +15,6 @@ from longproof.policy.ledger import Ledger
 from longproof.policy.prefill_cost import PrefillCost
 from longproof.policy.watermark import Caution, marked
 
-_PREEMPTIONS = ("vllm:num_preemptions_total", "sglang:num_retractions_total")
 _UNBOUNDED_BLOCKS = 1 << 40
 """A capacity beyond this stands for one that nobody knows: a share of it says nothing."""
 
@@ -203,7 +202,7 @@ class Replica:
         """Correct the books by the engine's own figures. `used_blocks`: by pool, what our requests use by now."""
         before, self.sample = self.sample, sample
         if before is not None:
-            times = sum(round(growth(before, sample, name) or 0) for name in _PREEMPTIONS)
+            times = preempted(before, sample)
             if times:
                 self.preemptions += times
                 self.caution.preempted(times, now_ns)
