@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiohttp.web import BaseRequest
 
@@ -15,11 +15,14 @@ from longproof.gateway.exchange import Surroundings
 from longproof.gateway.generate import AnswerRules, Generations
 from longproof.gateway.health import Health
 from longproof.gateway.intake import Intake
+from longproof.gateway.kept_prefixes import KeptPrefixes
 from longproof.gateway.keys import KeyRing
 from longproof.gateway.models import ModelList
 from longproof.gateway.pass_through import SAFE_ROUTES, PassThrough
+from longproof.gateway.prefixes import ROUTE, PrefixRoutes
 from longproof.gateway.routes import Routes
 from longproof.gateway.sight import Sight
+from longproof.gateway.warming import Warming
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +34,16 @@ class Front:
     health: Health
     dashboard: Dashboard
     intake: Intake
+    warming: Warming
 
 
 def front_of(
-    section: GatewaySection, around: Surroundings, keys: KeyRing, sight: Sight, problem: Callable[[], str | None]
+    section: GatewaySection,
+    around: Surroundings,
+    keys: KeyRing,
+    sight: Sight,
+    prefixes: KeptPrefixes,
+    problem: Callable[[], str | None],
 ) -> Front:
     """All routes. `problem`: why nothing can be served now, None = it can."""
     health = Health(problem)
@@ -51,12 +60,17 @@ def front_of(
     )
     generations, models = Generations(around, intake, keys, rules), ModelList(around.fleet, keys)
     passing = PassThrough(around.fleet, intake, keys, around.clock, timeout_s=section.silence / NS_PER_S)
-    dashboard = Dashboard(sight.sources, for_admins(keys))
+    warming = Warming(around, prefixes, sight.sources.fleet)
+    pinned = PrefixRoutes(prefixes, around.fleet, intake, keys, warming.caches)
+    dashboard = Dashboard(replace(sight.sources, pinned=pinned.views), for_admins(keys))
     routes = Routes()
     routes.add("POST", "/v1/chat/completions", generations.chat)
     routes.add("POST", "/v1/completions", generations.completions)
     routes.add("GET", "/v1/models", models.all)
     routes.add("GET", "/v1/models/*", models.one)
+    routes.add("GET", ROUTE, pinned.all)
+    for method, endpoint in (("PUT", pinned.put), ("GET", pinned.one), ("DELETE", pinned.delete)):
+        routes.add(method, f"{ROUTE}/*", endpoint)
     for path in ("/health", "/live"):
         routes.add("GET", path, health.live)
     routes.add("GET", "/ready", health.ready)
@@ -65,7 +79,7 @@ def front_of(
     routes.add("GET", "/dashboard/events", dashboard.events)
     for path in dict.fromkeys((*SAFE_ROUTES, *section.pass_through)):
         routes.add("POST", path, passing.answer)
-    return Front(routes=routes, health=health, dashboard=dashboard, intake=intake)
+    return Front(routes=routes, health=health, dashboard=dashboard, intake=intake, warming=warming)
 
 
 def for_admins(keys: KeyRing) -> Callable[[BaseRequest], None]:

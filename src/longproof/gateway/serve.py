@@ -28,6 +28,7 @@ from longproof.gateway.exchange import Surroundings
 from longproof.gateway.fleet import Fleet
 from longproof.gateway.front import front_of
 from longproof.gateway.introduce import Met, meet
+from longproof.gateway.kept_prefixes import KeptPrefixes
 from longproof.gateway.keys import KeyRing
 from longproof.gateway.launched import standing_replicas, stop_all
 from longproof.gateway.ledger_store import open_ledger
@@ -35,6 +36,7 @@ from longproof.gateway.listener import Listener, Tls
 from longproof.gateway.meter import MeterSettings, UsageMeter
 from longproof.gateway.rules import key_rules, price_book
 from longproof.gateway.sight import sight_of
+from longproof.gateway.supervise import Supervision
 from longproof.gateway.upstream import Upstream
 from longproof.gateway.watching import watch_fleet
 from longproof.policy.claim_gate import ProvenLimits
@@ -63,6 +65,8 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         state = state_directory(section)
         standing = await standing_replicas(config, state / "engines")
         closing.push_async_callback(stop_all, standing)
+        supervision = Supervision(standing)
+        closing.push_async_callback(supervision.close)
         met = await meet(standing, within_s=serving.engines_within_s, count_workers=section.count_workers)
         closing.push_async_callback(met.aclose)
         proven = serving.proven(_deployments(met))
@@ -87,11 +91,15 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
             silence_s=section.silence / NS_PER_S,
         )
         keys = KeyRing.of(key_rules(config))
-        front = front_of(section, around, keys, sight, deciding.why_not_ready)
+        prefixes = KeptPrefixes(met.counting, deciding.router, state / "prefixes")
+        front = front_of(section, around, keys, sight, prefixes, deciding.why_not_ready)
+        supervision.start()
         desk.start()
         closing.callback(desk.stop)
         watch.start()
         closing.push_async_callback(watch.close)
+        front.warming.start()
+        closing.push_async_callback(front.warming.close)
         front.dashboard.start()
         closing.callback(front.dashboard.close)
         sight.metrics.start()
