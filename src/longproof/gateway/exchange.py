@@ -190,8 +190,8 @@ class Exchange:
                     await down.send(out)
                 self._note(flow, data)
                 data = await content.readany()
-            if flow.rest:
-                await down.send(flow.rest)
+            if rest := flow.end():
+                await down.send(rest)
         except aiohttp.ClientError as problem:
             raise Lost(str(problem)) from problem
         finally:

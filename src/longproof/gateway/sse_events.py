@@ -10,14 +10,14 @@ from longproof.domain.events import Usage
 from longproof.gateway.usage import has_usage, usage_in
 
 _DATA = b"data:"
-_LONGEST_EVENT_BYTES = 16 << 20
+_LONGEST_EVENT_BYTES = 1 << 20
 
 
 class EventFlow:
     """One stream. `take` gives the bytes to pass on (perhaps none yet); `events` counts the data events seen.
 
-    `hide_usage`: an event whose `choices` are empty and that carries usage was made for us, and is left out. The
-    stream's end may be cut anywhere: `rest` are the bytes of an event that never ended.
+    Events are read whole, wherever the network cuts them. `hide_usage`: an event whose `choices` are empty and that
+    carries usage was made for us, and is left out; what is not whole is then held back until it is.
     """
 
     __slots__ = ("_held", "_hide_usage", "done", "events", "failed", "usage")
@@ -31,26 +31,24 @@ class EventFlow:
         """Whether the engine reported in the stream that it failed."""
         self.usage: Usage | None = None
 
-    @property
-    def rest(self) -> bytes:
-        """What was held back of an unfinished event."""
-        return self._held
-
     def take(self, data: bytes) -> bytes:
-        """The next bytes as they came from the socket."""
+        """The next bytes as they came from the socket; what is to be passed on of them now."""
+        seen = self._held + data if self._held else data
+        self._held = b""
+        if not seen.endswith((b"\n\n", b"\r\n\r\n")):
+            cut = max(_after(seen, b"\n\n"), _after(seen, b"\r\n\r\n"))
+            if len(seen) - cut <= _LONGEST_EVENT_BYTES:  # a longer one goes through unread
+                seen, self._held = seen[:cut], seen[cut:]
+        self._look(seen)
         if not self._hide_usage:
-            self._look(data)
             return data
-        if self._held:
-            data = self._held + data
-            self._held = b""
-        if not data.endswith((b"\n\n", b"\r\n\r\n")):
-            cut = max(_after(data, b"\n\n"), _after(data, b"\r\n\r\n"))
-            if len(data) - cut > _LONGEST_EVENT_BYTES:
-                cut = len(data)  # no event is that long: it goes through as it is
-            data, self._held = data[:cut], data[cut:]
-        self._look(data)
-        return self._without_usage(data) if has_usage(data) else data
+        return self._without_usage(seen) if has_usage(seen) else seen
+
+    def end(self) -> bytes:
+        """The stream is over; what was held back of an event that never ended."""
+        rest, self._held = self._held, b""
+        self._look(rest)
+        return rest if self._hide_usage else b""
 
     def _look(self, data: bytes) -> None:
         self.events += data.count(_DATA)

@@ -12,10 +12,11 @@ import orjson
 
 from longproof.domain.events import Usage
 from longproof.engines.chunk_fields import usage_of
-from longproof.engines.json_fields import as_object
+from longproof.engines.json_fields import JsonObject, as_object
 
 _KEY = b'"usage"'
 _LONGEST = 4_096
+_MOST_NESTED = 16
 
 
 def has_usage(data: bytes) -> bool:
@@ -32,25 +33,26 @@ def usage_in(data: bytes) -> Usage | None:
     start = data.find(b"{", at, at + len(_KEY) + 8)
     if start < 0:
         return None
-    depth = 0
-    for place in range(start, min(len(data), start + _LONGEST)):
-        byte = data[place]
-        if byte == 0x7B:
-            depth += 1
-        elif byte == 0x7D:
-            depth -= 1
-            if depth == 0:
-                return _read(data[start : place + 1])
+    end = start
+    for _ in range(_MOST_NESTED):  # the object ends at one of the next braces: quicker tried than counted byte by byte
+        end = data.find(b"}", end, start + _LONGEST) + 1
+        if end == 0:
+            return None
+        if (fields := _object(data[start:end])) is not None:
+            return _usage(fields)
     return None
 
 
-def _read(text: bytes) -> Usage | None:
+def _object(text: bytes) -> JsonObject | None:
     try:
-        fields = as_object(orjson.loads(text))
+        return as_object(orjson.loads(text))
     except orjson.JSONDecodeError:
         return None
-    found = None if fields is None else usage_of(fields)
-    if found is None or found.prompt_tokens is None or min(found.prompt_tokens, found.completion_tokens or 0) < 0:
+
+
+def _usage(fields: JsonObject) -> Usage | None:
+    found = usage_of(fields)
+    if found.prompt_tokens is None or min(found.prompt_tokens, found.completion_tokens or 0) < 0:
         return None
     if found.cached_tokens is not None and not 0 <= found.cached_tokens <= found.prompt_tokens:
         return replace(found, cached_tokens=None)  # more than the whole prompt cannot have come from a cache
