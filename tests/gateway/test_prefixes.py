@@ -97,6 +97,9 @@ def test_a_prefix_is_warm_before_anybody_asks_when_it_was_pinned(
     assert (after["hits"], after["warmed"]) == (1, 1)
     listed = call(gateway, "GET", "/v1/prefixes").json()["data"]
     assert [one["name"] for one in listed] == ["handbook"]
+    figures = call(gateway, "GET", "/metrics").text
+    assert "prefix_requests_total{" in figures
+    assert 'prefix_replicas{prefix="handbook"} 1.0' in figures
     sent = [r for engine in engines[:2] for r in engine.log.requests if r.path == "/v1/chat/completions"]
     assert [served.output_tokens for served in sent] == [1, 2]  # the warm-up, and the question
 

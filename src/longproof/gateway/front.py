@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aiohttp.web import BaseRequest
 
@@ -62,7 +62,7 @@ def front_of(
     passing = PassThrough(around.fleet, intake, keys, around.clock, timeout_s=section.silence / NS_PER_S)
     warming = Warming(around, prefixes, sight.sources.fleet)
     pinned = PrefixRoutes(prefixes, around.fleet, intake, keys, warming.caches)
-    dashboard = Dashboard(replace(sight.sources, pinned=pinned.views), for_admins(keys))
+    dashboard = Dashboard(sight.sources, for_admins(keys))
     routes = Routes()
     routes.add("POST", "/v1/chat/completions", generations.chat)
     routes.add("POST", "/v1/completions", generations.completions)

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from longproof.domain.request import Route
 from longproof.gateway.ask import Ask, Json
+from longproof.gateway.dashboard_view import PinnedView
 from longproof.gateway.ports import Counted, Counting
 from longproof.policy.arrivals import Arrival
 from longproof.policy.pinned import PinnedPrefixes, PinnedSnapshot, PinRefused, PinRule
@@ -131,6 +132,21 @@ class KeptPrefixes:
         """All of them as they stand, in the order of their names."""
         shown = [one for pins in self._pins.values() for one in pins.snapshot(self.router.index.match)]
         return [(self.kept[one.name], one) for one in sorted(shown, key=lambda one: one.name)]
+
+    def views(self) -> list[PinnedView]:
+        """As dashboard and metrics show them."""
+        return [
+            PinnedView(
+                name=one.name,
+                model=kept.content.model,
+                tokens=one.input_tokens,
+                replicas=tuple(home for home, tokens in one.held.items() if tokens),
+                requests=one.requests,
+                hits=one.hits,
+                problem=kept.problem or (None if one.homes else "no replica has room for it"),
+            )
+            for kept, one in self.snapshots()
+        ]
 
     def save(self, content: Content) -> None:
         """Write it to its file. Blocks; OSError where that fails."""

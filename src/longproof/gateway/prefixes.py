@@ -16,7 +16,6 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from longproof.clock import NS_PER_S
 from longproof.domain.request import Route
-from longproof.gateway.dashboard_view import PinnedView
 from longproof.gateway.errors import ApiError, Problem, bad_request
 from longproof.gateway.fleet import Fleet
 from longproof.gateway.intake import Intake, parsed
@@ -81,21 +80,6 @@ class PrefixRoutes:
             raise _unknown(name)
         await asyncio.to_thread(self._prefixes.erase, name)
         return Response(status=204)
-
-    def views(self) -> list[PinnedView]:
-        """As the dashboard shows them."""
-        return [
-            PinnedView(
-                name=one.name,
-                model=kept.content.model,
-                tokens=one.input_tokens,
-                replicas=tuple(home for home, tokens in one.held.items() if tokens),
-                requests=one.requests,
-                hits=one.hits,
-                problem=kept.problem or (None if one.homes else "no replica has room for it"),
-            )
-            for kept, one in self._prefixes.snapshots()
-        ]
 
     def _admin(self, request: BaseRequest) -> KeyRule:
         rule = self._keys.rule_of(request.headers.getall("Authorization", ()))

@@ -80,7 +80,8 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         upstream = await closing.enter_async_context(Upstream())
         desk = Desk(deciding.controller, clock)
         watch = watch_fleet(met, desk, deciding.controller, deciding.router, clock)
-        sight = sight_of(section, desk, meter, deciding, watch)
+        prefixes = KeptPrefixes(met.counting, deciding.router, state / "prefixes")
+        sight = sight_of(section, desk, meter, deciding, watch, prefixes)
         closing.push_async_callback(asyncio.to_thread, sight.close)
         around = Surroundings(
             desk=desk,
@@ -91,7 +92,6 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
             silence_s=section.silence / NS_PER_S,
         )
         keys = KeyRing.of(key_rules(config))
-        prefixes = KeptPrefixes(met.counting, deciding.router, state / "prefixes")
         front = front_of(section, around, keys, sight, prefixes, deciding.why_not_ready)
         supervision.start()
         desk.start()

@@ -10,6 +10,7 @@ from longproof.gateway.dashboard_view import IndexView, Sources
 from longproof.gateway.deciding import Deciding
 from longproof.gateway.desk import Desk
 from longproof.gateway.index_health import IndexState
+from longproof.gateway.kept_prefixes import KeptPrefixes
 from longproof.gateway.lives import Lives, WatchedMeter
 from longproof.gateway.meter import UsageMeter
 from longproof.gateway.metrics import GatewayMetrics
@@ -40,7 +41,9 @@ class Sight:
             self.tracing.close()
 
 
-def sight_of(section: GatewaySection, desk: Desk, meter: UsageMeter, deciding: Deciding, watch: Watch) -> Sight:
+def sight_of(
+    section: GatewaySection, desk: Desk, meter: UsageMeter, deciding: Deciding, watch: Watch, prefixes: KeptPrefixes
+) -> Sight:
     """Watches `desk` and `meter` from now on. UserError where traces are wanted and their packages are missing."""
     recent, lives = RecentDecisions(), Lives()
     sources = Sources(
@@ -48,6 +51,7 @@ def sight_of(section: GatewaySection, desk: Desk, meter: UsageMeter, deciding: D
         meter=meter.state,
         decisions=recent.newest_first,
         index=lambda: _index(watch, deciding.router),
+        pinned=prefixes.views,
         name=section.name,
     )
     metrics = GatewayMetrics(sources, deciding.records_dropped)
