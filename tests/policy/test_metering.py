@@ -20,8 +20,10 @@ from longproof.policy.metering import (
     UsageSource,
     bill,
     micro_usd,
+    residency_token_ms,
 )
 
+S = 1_000_000_000
 LONG = Sku(
     name="long",
     prices=Prices(
@@ -135,6 +137,19 @@ def test_a_price_is_refused_when_it_is_too_fine_or_negative() -> None:
 def test_usage_is_refused_when_more_is_cached_than_was_asked() -> None:
     with pytest.raises(ValueError, match="more is cached"):
         usage(10, 11)
+
+
+def test_residency_is_the_area_under_the_tokens() -> None:
+    # 1,000 tokens for 10 s = 10,000 token-s; 200 more growing evenly over the last 4 s = 200 x 4 / 2 = 400 token-s
+    assert residency_token_ms(1_000, 200, 10 * S, 6 * S) == 10_400_000
+
+
+def test_residency_is_that_of_the_input_when_no_token_came() -> None:
+    assert residency_token_ms(1_000, 0, 3 * S, None) == 3_000_000
+
+
+def test_residency_is_nothing_when_the_clock_runs_backwards() -> None:
+    assert residency_token_ms(1_000, 50, -S, S) == 0
 
 
 @given(

@@ -65,6 +65,7 @@ REQUEST_COLUMNS = _columns(
     input_cached_tokens=lambda _, s: s.input_cached_tokens,
     output_tokens=lambda _, s: s.output_tokens,
     kv_token_ms=lambda _, s: s.kv_token_ms,
+    held_token_ms=lambda _, s: s.held_token_ms,
     counted_by=lambda _, s: s.counted_by,
     cached_from=lambda _, s: s.cached_from,
     input_cold_usd=lambda _, s: _usd(s.input_cold_nano_usd),

@@ -37,7 +37,9 @@ class Intent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """How a request ended. `status`: of the answer the client got, 0 = none. The prices are those of that moment."""
+    """How a request ended. `status`: of the answer the client got, 0 = none. `kv_token_ms`: what its tokens occupied,
+    which is billed; `held_token_ms`: what the controller's ledger held for it, reservations included, which budgets are
+    spent by. The prices are those of that moment."""
 
     entry: str
     ending: str
@@ -51,6 +53,7 @@ class Settlement:
     input_cached_tokens: int | None
     output_tokens: int
     kv_token_ms: int | None
+    held_token_ms: int | None
     counted_by: str
     cached_from: str
     input_cold_price: int | None
@@ -107,11 +110,13 @@ TABLES = (INTENTS, SETTLEMENTS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """When a request ended. `ran_ns`: from being sent to its end; `ttft_ns`: to its first output token."""
+    """When a request ended. `ran_ns`: from being sent to its end; `ttft_ns`: to its first output token;
+    `held_token_ms`: what was held for it meanwhile."""
 
     at_unix_ns: int
     ran_ns: int
     ttft_ns: int | None = None
+    held_token_ms: int | None = None
 
 
 def settlement(
@@ -133,6 +138,7 @@ def settlement(
         input_cached_tokens=usage.cached_tokens,
         output_tokens=usage.output_tokens,
         kv_token_ms=usage.kv_token_ms,
+        held_token_ms=timing.held_token_ms,
         counted_by=usage.counted_by.value,
         cached_from=usage.cached_from.value,
         input_cold_price=cold.price,

@@ -37,6 +37,7 @@ from longproof.policy.metering import (
     RequestUsage,
     UsageSource,
     bill,
+    residency_token_ms,
 )
 
 FOLD_EVERY_S = 0.25
@@ -185,13 +186,15 @@ class UsageMeter:
 
     def _settle(self, running: _Running, ending: Ending, end: Spent) -> None:
         intent = running.intent
-        usage = _usage(end, running)
-        priced = bill(usage, model=intent.model, pool=intent.pool, ending=ending, book=self._settings.book)
+        held_ms = end.kv_token_ms
         timing = Timing(
             at_unix_ns=self._unix_ns(),
             ran_ns=max(0, end.at_ns - running.sent_ns),
             ttft_ns=None if end.first_token_ns is None else max(0, end.first_token_ns - running.sent_ns),
+            held_token_ms=None if held_ms is None else min(held_ms, _MOST_TOKEN_MS),
         )
+        usage = _usage(end, running, timing)
+        priced = bill(usage, model=intent.model, pool=intent.pool, ending=ending, book=self._settings.book)
         row = settlement(intent.entry, ending, end.status, timing, usage, priced)
         self._takings.add(intent, row)
         self._unwritten.append(row)
@@ -250,18 +253,20 @@ def _kept(text: str) -> str:
     return text[:_LONGEST_TEXT].encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
-def _usage(end: Spent, running: _Running) -> RequestUsage:
+def _usage(end: Spent, running: _Running, timing: Timing) -> RequestUsage:
     cached, cached_from = end.cached_tokens, CacheSource.ENGINE
     if cached is None:
         cached, cached_from = running.predicted_cached_tokens, CacheSource.PREDICTED
     began = end.ending is not EndKind.REJECTED
     input_tokens = min(end.input_tokens, _MOST_TOKENS) if began else 0
+    output_tokens = min(end.output_tokens, _MOST_TOKENS) if began else 0
+    occupied = residency_token_ms(input_tokens, output_tokens, timing.ran_ns, timing.ttft_ns)
     return RequestUsage(
         input_tokens=input_tokens,
-        output_tokens=min(end.output_tokens, _MOST_TOKENS) if began else 0,
+        output_tokens=output_tokens,
         cached_tokens=None if cached is None else min(cached, input_tokens),
         cached_from=CacheSource.UNKNOWN if cached is None else cached_from,
-        kv_token_ms=None if end.kv_token_ms is None else min(end.kv_token_ms, _MOST_TOKEN_MS),
+        kv_token_ms=min(occupied, _MOST_TOKEN_MS),
         counted_by=UsageSource.ENGINE if end.reported else UsageSource.GATEWAY,
     )
 

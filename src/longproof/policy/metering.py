@@ -9,8 +9,9 @@
     micro-USD per million is pico-USD each; x quantity / 1,000 → nano-USD, half to even.
 
 Residency is sold because at long contexts memory, not arithmetic, limits the batch (`plan.cost`): a request of 200,000
-tokens that idles for a minute keeps out 12,000,000 token-seconds of others. It is the integral over time of what the
-controller's ledger holds for a request (`Controller.kv_token_ms`), the same figure that tenants' budgets are spent by.
+tokens that idles for a minute keeps out 12,000,000 token-seconds of others. It is what a request's tokens occupied, not
+what was reserved for it: reservations depend on the engine's policy and on upper bounds of ours, tokens and times do
+not, and anybody can recompute the line from them.
 
 What is not known is not a number: a request whose cache hits nobody reported has `cached_tokens` None and is billed as
 cold; a line without a price has the amount None, and so has the whole bill.
@@ -24,6 +25,7 @@ from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 
+_NS_PER_MS = 1_000_000
 DEAREST = 10**9
 """Micro-USD per million: no price is above it, so that amounts stay within 64 bits."""
 
@@ -135,6 +137,21 @@ class PriceBook:
     def sku_of(self, model: str, pool: str) -> Sku | None:
         """The SKU of a request; None when nothing on the list covers it."""
         return next((sku for sku in self.skus if sku.covers(model, pool)), None)
+
+
+def residency_token_ms(input_tokens: int, output_tokens: int, ran_ns: int, ttft_ns: int | None) -> int:
+    """The cache a request's tokens occupied, integrated over time, in token-milliseconds, rounded down.
+
+        tokens │        ___----┐        the input from being sent to the end,
+               │ ┌---¯¯¯░░░░░░░│        the output growing evenly from the first token to the end
+               │ │░░░░░░░░░░░░░│
+               └─┴───┴─────────┴─▶ time
+               sent  ttft     ran
+
+    Cached input counts too: it occupies the cache like any other. `ttft_ns` None = no output came.
+    """
+    grew_ns = 0 if ttft_ns is None else max(0, ran_ns - ttft_ns)
+    return (2 * input_tokens * max(0, ran_ns) + output_tokens * grew_ns) // (2 * _NS_PER_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@
     if (seconds < 600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
     return seconds < 7200 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`;
   }
-  const usd = nano => nano === null || nano === undefined ? "–"
+  const usd = nano => nano === null || nano === undefined ? "–" : nano > 0 && nano < 1e5 ? "< $0.0001"
     : `$${(nano / 1e9).toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: Math.abs(nano) < 1e9 ? 4 : 2 })}`;
   const plural = (n, one, many) => `${count(n)} ${n === 1 ? one : many || one + "s"}`;
 
@@ -118,7 +118,7 @@
         replica.drain_blocks_per_s !== null && fact(short(replica.drain_blocks_per_s), "blocks/s freed"),
         replica.engine_waiting !== null && fact(`${count(replica.engine_running)} + ${count(replica.engine_waiting)}`, "running + waiting there"),
         replica.preemptions > 0 && fact(count(replica.preemptions), replica.preemptions === 1 ? "preemption" : "preemptions"),
-        index && fact(short(index.blocks), `blocks known from ${index.source}`)),
+        index && fact(short(index.blocks), index.source === "events" ? "blocks known from events" : "blocks inferred")),
       replica.emptying_for && h("p.small.caution", {}, `▲ being emptied for ${replica.emptying_for}, which has waited too long`));
   }
   function fleet(view) {
