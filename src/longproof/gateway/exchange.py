@@ -143,6 +143,7 @@ class Exchange:
     async def _on(self, replica: Replica, dispatch: Dispatch) -> StreamResponse:
         """On one replica, to the end. Unreached and Refused: it has not begun."""
         self.end = EndKind.FAILED
+        self._ask.forget_prompt()  # it was counted; what is sent are the body's bytes
         self._down.headers.update(dispatch_headers(dispatch))
         try:
             async with asyncio.timeout(self._around.silence_s) as self._limit:

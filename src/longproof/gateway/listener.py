@@ -57,6 +57,21 @@ class Tls:
         return context
 
 
+def _allow_many_connections() -> None:
+    """A stream takes two descriptors, and many systems begin with 1,024: as many as the system allows us."""
+    try:
+        import resource  # noqa: PLC0415 - Unix alone has it
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and (hard == resource.RLIM_INFINITY or soft < hard):
+        wanted = hard if hard != resource.RLIM_INFINITY else max(soft, 1 << 16)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError) as problem:
+            _log.warning("no more than %d connections at once: %s", soft // 2, problem)
+
+
 def _quiet() -> logging.Logger:
     """For aiohttp, which would write a traceback for every malformed request: anybody could fill the disk with them.
     What goes wrong in an answer is logged by `routes`."""
@@ -85,6 +100,7 @@ class Listener:
     async def start(self) -> str:
         """Listens; returns the URL. UsageError where the address cannot be had."""
         loop = asyncio.get_running_loop()
+        _allow_many_connections()
         self._web = web.Server(
             self._routes,
             handler_cancellation=True,  # a client that leaves cancels what is done for it, wherever that stands
