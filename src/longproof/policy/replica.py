@@ -19,6 +19,10 @@ _UNBOUNDED_BLOCKS = 1 << 40
 """A capacity beyond this stands for one that nobody knows: a share of it says nothing."""
 
 
+_IDLE_USAGE = 0.02
+"""An idle vLLM shows next to nothing: what a prefill instance still holds for its decode instance stays below this."""
+
+
 class Replica:
     """Mutable; satisfies `policy.choice.ReplicaView`."""
 
@@ -53,6 +57,7 @@ class Replica:
         self._breaker = breaker
         self._failures = 0
         self._excess: dict[str, int] = {}
+        self._usage_has_cache = False
 
     # ── may it be asked? ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -207,7 +212,7 @@ class Replica:
                 self.preemptions += times
                 self.caution.preempted(times, now_ns)
         self.apply_caution(now_ns)
-        if sample.kv_usage is None:
+        if sample.kv_usage is None or self._counts_cache(sample):
             return
         for name, account in self.ledger.accounts.items():
             if not account.pool.need.grows or account.pool.capacity_blocks >= _UNBOUNDED_BLOCKS:
@@ -218,6 +223,17 @@ class Replica:
             self._excess[name] = excess
             if self._one_stage and lasting != account.foreign_blocks:
                 self.ledger.set_foreign(name, lasting)
+
+    def _counts_cache(self, sample: EngineSample) -> bool:
+        """Whether the engine's usage includes blocks that are only cached, which are free for whoever comes: it does if
+        it ever shows some while it says that nothing runs or waits. Such a figure corrects nothing."""
+        idle = sample.running == 0 and not sample.waiting
+        if idle and (sample.kv_usage or 0.0) > _IDLE_USAGE and not self._usage_has_cache:
+            self._usage_has_cache = True
+            self._excess.clear()
+            for name in self.ledger.accounts:
+                self.ledger.set_foreign(name, 0)
+        return self._usage_has_cache
 
     def apply_caution(self, now_ns: int) -> None:
         """Hold back what caution says by now."""
