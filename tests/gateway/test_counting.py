@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +24,7 @@ from longproof.gateway.ask import Ask
 from longproof.gateway.chat_template import ChatTemplate
 from longproof.gateway.count_check import check_counting
 from longproof.gateway.count_shape import CountedHere, Shape, Trust
-from longproof.gateway.counting import FleetCounting, ModelCounting, text_blocks
+from longproof.gateway.counting import SHORT_BYTES, FleetCounting, ModelCounting, text_blocks
 from longproof.gateway.engine_count import EngineCount
 from longproof.gateway.engine_counts import EngineCounts
 from longproof.gateway.local_count import LocalCount
@@ -427,7 +428,32 @@ async def test_the_engine_is_not_asked_when_a_text_never_settles(files: Path, po
         assert (bench.counting.by_bound, bench.counting.by_engine) == (1, 0)
 
 
+def test_a_picture_is_not_counted_by_its_bytes_when_it_is_in_the_body() -> None:
+    counting = ModelCounting(model=MODEL, block_tokens=16)
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 1_000_000}}
+    sound = {"type": "input_audio", "input_audio": {"data": "A" * 1_000_000, "format": "wav"}}
+    text = {"type": "text", "text": "What is this? _url"}
+    bound = counting.bound(ask({"messages": [{"role": "user", "content": [text, picture, sound]}]})).input_tokens
+    # two of 16,384, and 512 + 16 for a template and a message; the rest are the few hundred bytes around them
+    assert 2 * 16_384 + 512 + 16 < bound < 2 * 16_384 + 512 + 16 + 400
+
+
 def test_there_is_no_bound_when_tools_are_without_end() -> None:
     counting = ModelCounting(model=MODEL, block_tokens=16)
     fields = {"messages": [{"role": "user", "content": "a"}], "tools": [{"a": [1] * 30_000}]}
     assert counting.bound(ask(fields)).input_tokens > 1 << 40
+
+
+async def test_a_short_prompt_is_counted_at_once_when_long_ones_wait(files: Path) -> None:
+    counting = ModelCounting(model=MODEL, block_tokens=16, local=local(files))
+    counting.trust[Shape.TEXT].compare(1, 1)
+    fleet = FleetCounting({MODEL: counting}, workers=1)
+    busy = threading.Event()
+    fleet._long.submit(busy.wait)  # a long prompt that takes its time
+    long = asyncio.create_task(fleet.count(ask({"prompt": "lake " * (SHORT_BYTES // 4)})))
+    short = await fleet.count(ask({"prompt": "lake"}))
+    assert short.exact
+    assert not long.done()
+    busy.set()
+    assert (await long).exact
+    fleet.close()

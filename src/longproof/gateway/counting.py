@@ -1,12 +1,9 @@
 """How long a prompt is, for every model of a fleet.
 
-    bound   at once, on the event loop       body bytes + what the template adds at most; ids are simply counted
+    bound   at once, on the event loop       from the body's bytes (`count_bound`); ids are simply counted
     count   in a worker thread               our tokenizer, where its count of this shape of prompt is trusted
                 │ not trusted, not there     the engine's own count (`engine_count`)
                 └─ nobody counts             the bound, with names for blocks of text instead of tokens
-
-A token of a byte-level (or byte-fallback) vocabulary stands for at least one byte of text, and JSON never writes a text
-with fewer bytes than UTF-8 does: hence the bound.
 
 Every count of ours can be held against the engine's usage (`told`): one disagreement, and the engine counts that shape
 from then on, until our counts, compared on a sample of its own, agree again.
@@ -26,20 +23,16 @@ from longproof.domain.request import Route
 from longproof.errors import EngineMisbehaved
 from longproof.gateway.ask import Ask, Json
 from longproof.gateway.chat_template import Uncountable
+from longproof.gateway.count_bound import Around, bound_tokens
 from longproof.gateway.count_shape import CountedHere, Shape, Trust, shape_of
 from longproof.gateway.local_count import LocalCount
 from longproof.gateway.long_text import Unstretchable
 from longproof.gateway.ports import Counted
 from longproof.policy.hashing import BYTES_PER_TOKEN, block_names, chain, root
 
-_TEMPLATE_TOKENS = 512
-_MESSAGE_TOKENS = 16
-_VARIABLE_EXPANSION = 4
-"""A template may say more because of a variable than the variable is long."""
 _IDS_AT_ONCE = 4_096
-_INDENT_BYTES, _PER_NODE_BYTES = 4, 8
-_MOST_NODES, _NO_BOUND = 20_000, 1 << 40
-"""More tools than this are not looked through on the event loop; there is no bound, and they have to be counted."""
+SHORT_BYTES = 64 << 10
+"""A body up to this is counted in 30 ms and does not wait behind longer ones."""
 _COMPARE_EVERY = 16
 _NAMES_AT_ONCE = 2_048
 Alarm = Callable[[str], None]
@@ -79,18 +72,13 @@ class ModelCounting:
         if ids is not None and len(ids) <= _IDS_AT_ONCE:
             blocks = self._blocks(ids, ask.salt)
             return Counted(input_tokens=len(ids), exact=blocks is not None, blocks=blocks or ())
-        expansion = self.local.expansion(ask.body) if self.local else 1
-        if ask.route is not Route.CHAT:
-            prompt = ask.fields.get("prompt")
-            texts = len(cast("list[object]", prompt)) if isinstance(prompt, list) else 1
-            return Counted(input_tokens=len(ask.body) * expansion + texts * _MESSAGE_TOKENS, exact=False)
-        if ask.fields.get("chat_template_kwargs"):
-            expansion *= _VARIABLE_EXPANSION
-        template = self.local.template_tokens if self.local else None
-        messages = len(cast("list[object]", ask.fields.get("messages") or ()))
-        tokens = len(ask.body) * expansion + (template or _TEMPLATE_TOKENS) + messages * _MESSAGE_TOKENS
-        tokens += _indentation(ask.fields.get("tools"))
-        return Counted(input_tokens=tokens, exact=False)
+        local = self.local
+        around = (
+            Around()
+            if local is None
+            else Around(expansion=local.expansion(ask.body), template_tokens=local.template_tokens)
+        )
+        return Counted(input_tokens=bound_tokens(ask, around), exact=False)
 
     @property
     def doubt(self) -> str:
@@ -185,11 +173,13 @@ class ModelCounting:
 
 
 class FleetCounting:
-    """`ports.Counting` for all models. Takes `workers` threads; `close` ends them."""
+    """`ports.Counting` for all models. Takes `workers` threads for short prompts and as many for long ones: a million
+    tokens are two seconds of a thread, and nobody with a few thousand should stand behind them. `close` ends them."""
 
     def __init__(self, models: Mapping[str, ModelCounting], *, workers: int = 2) -> None:
         self.models = dict(models)
-        self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="count")
+        self._short = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="count-short")
+        self._long = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="count-long")
         self._unknown = ModelCounting(model="", block_tokens=16)
 
     def bound(self, ask: Ask) -> Counted:
@@ -198,7 +188,8 @@ class FleetCounting:
 
     async def count(self, ask: Ask, *, exact: bool = True) -> Counted:
         """The exact length, off the event loop; the bound where nobody can count. `exact` False: names will do."""
-        return await self.models.get(ask.model, self._unknown).count(ask, self._pool, exact=exact)
+        pool = self._short if len(ask.body) <= SHORT_BYTES else self._long
+        return await self.models.get(ask.model, self._unknown).count(ask, pool, exact=exact)
 
     def told(self, model: str, counted: Counted, prompt_tokens: int | None) -> None:
         """The engine's usage for a prompt that was counted: confirms our tokenizer, or ends the trust in it."""
@@ -207,27 +198,8 @@ class FleetCounting:
 
     def close(self) -> None:
         """Ends the threads; waiting counts are dropped."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _indentation(tools: object) -> int:
-    """Bytes that tools may be longer in a prompt than in the body: a template may print them indented by four."""
-    if not tools:
-        return 0
-    nodes = deepest = 0
-    level: list[object] = [tools]
-    while level:
-        if nodes + len(level) > _MOST_NODES:
-            return _NO_BOUND
-        nodes, deepest = nodes + len(level), deepest + 1
-        below: list[object] = []
-        for value in level:
-            if isinstance(value, dict):
-                below.extend(cast("dict[str, object]", value).values())
-            elif isinstance(value, list):
-                below.extend(cast("list[object]", value))
-        level = below
-    return nodes * (_PER_NODE_BYTES + 2 * _INDENT_BYTES * deepest)
+        for pool in (self._short, self._long):
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _names(ids: array[int], block_tokens: int, parent: int) -> tuple[int, ...]:
