@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -205,6 +206,23 @@ def test_nothing_is_admitted_and_no_end_is_lost_when_the_disk_is_full(tmp_path: 
     assert "waiting: 1 True" in said
     assert "well: 0 None" in said
     assert sorted(intent.request_id for intent, _ in settled_in(tmp_path)) == ["after", "runs"]
+
+
+def test_another_gateways_requests_are_left_alone_when_it_bears_the_same_name(tmp_path: Path) -> None:
+    ledger = tmp_path / "shared.sqlite"
+    one = UsageMeter(tmp_path / "one", SqliteLedger(ledger), MeterSettings(fold_every_s=0.001), FakeClock())
+    one.start()
+    one.admitted(admitted("running"))
+    while one.state().journal_bytes:
+        time.sleep(0.001)
+    two = UsageMeter(tmp_path / "two", SqliteLedger(ledger), MeterSettings(), FakeClock())
+    assert two.start() == 0
+    one.spent(spent("running"))
+    one.close()
+    two.close()
+    store = SqliteLedger(ledger)
+    assert [(intent.request_id, row.ending) for intent, row in store.settled()] == [("running", "completed")]
+    store.close()
 
 
 class Fickle:

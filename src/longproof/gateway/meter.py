@@ -90,6 +90,7 @@ class UsageMeter:
         self._journal = Journal(directory)
         self._progress = Progress(directory / "progress.slots")
         self._boot, self._count = os.urandom(6).hex(), 0
+        self._boots = _note_boot(directory / "boots", self._boot)
         self._running: dict[str, _Running] = {}
         self._unwritten: deque[Row] = deque()
         self._takings = Takings()
@@ -105,7 +106,7 @@ class UsageMeter:
         self._fold()
         if self._fold_problem is not None:
             raise UsageError(f"the ledger cannot be written: {self._fold_problem}", advice="check place and space")
-        left = self._ledger.unsettled(self._settings.gateway)
+        left = [intent for intent in self._ledger.unsettled(self._settings.gateway) if _boot_of(intent) in self._boots]
         self._ledger.write([self._interrupted(intent) for intent in left])
         self._recovered = len(left)
         self._thread = threading.Thread(target=self._fold_until_stopped, name="longproof-ledger", daemon=True)
@@ -245,6 +246,19 @@ class UsageMeter:
 
     def _unix_ns(self) -> int:
         return int(self._clock.wall().timestamp() * 1e6) * 1_000
+
+
+def _note_boot(path: Path, boot: str) -> set[str]:
+    """Adds this start to the directory's list; returns the earlier ones. Only what those began is taken over: another
+    gateway that bears the same name by mistake, on the same database, is not declared dead."""
+    earlier = set(path.read_text().split()) if path.exists() else set[str]()
+    with path.open("a") as target:
+        target.write(boot + "\n")
+    return earlier
+
+
+def _boot_of(intent: Intent) -> str:
+    return intent.entry.rsplit("-", 2)[1]
 
 
 def _kept(text: str) -> str:
