@@ -37,7 +37,7 @@ class Served:
         assert self._up.wait(30)
 
     async def _run(self) -> None:
-        dashboard = Dashboard(self.sources, self._guard, every_s=0.05)
+        dashboard = Dashboard(self.sources, self._guard, every_s=0.2)
         for _ in range(600):
             self.now_ns += NS_PER_S
             dashboard._history.add(self.sources.fleet())  # pyright: ignore[reportPrivateUsage] - ten minutes at once

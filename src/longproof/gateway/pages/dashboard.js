@@ -71,8 +71,14 @@
     return found.length ? h("ul.alarms", { "aria-label": "Needs attention" },
       found.map(([kind, who, what]) => h(`li${kind ? "." + kind : ""}`, {}, h("b", {}, `${kind ? "✕" : "▲"} ${who}`), what))) : null;
   }
+  // the sample that was taken `seconds` before another, or the oldest there is
+  function earlier(points, at, seconds) {
+    let found = at;
+    while (found > 0 && points[at].at_ns - points[found].at_ns < seconds * 1e9) found--;
+    return points[found];
+  }
   function rate(field) {
-    const last = history[history.length - 1], first = history[Math.max(0, history.length - 61)];
+    const last = history[history.length - 1], first = history.length ? earlier(history, history.length - 1, 60) : last;
     return !last || last === first || last.at_ns <= first.at_ns ? null : (last[field] - first[field]) / ((last.at_ns - first.at_ns) / 6e10);
   }
   function tiles(view) {
@@ -152,9 +158,9 @@
   }
   function overTime(view) {
     const points = history.slice(-SAMPLES), names = view.fleet.replicas.map(r => r.name), colours = ["cold", "warm", "tail", "refused", "bad", "ink"], dashes = ["", "dashed", "dotted"];
-    const perSecond = field => points.map((p, i) => { const before = points[Math.max(0, i - 5)]; return p.at_ns <= before.at_ns ? null : Math.max(0, (p[field] - before[field]) / ((p.at_ns - before.at_ns) / 1e9)); });
+    const perSecond = field => points.map((p, i) => { const before = earlier(points, i, 5); return p.at_ns <= before.at_ns ? null : Math.max(0, (p[field] - before[field]) / ((p.at_ns - before.at_ns) / 1e9)); });
     const kv = names.slice(0, 12).map((name, i) => ({ name, colour: colours[i % 6], dash: dashes[Math.floor(i / 6)], values: points.map(p => p.kv[name] === undefined ? null : p.kv[name]) }));
-    const share = points.map((p, i) => { const before = points[Math.max(0, i - 60)], input = p.input - before.input; return input > 0 ? (p.cached - before.cached) / input : null; });
+    const share = points.map((p, i) => { const before = earlier(points, i, 60), input = p.input - before.input; return input > 0 ? (p.cached - before.cached) / input : null; });
     return h("section", { "data-key": "time" }, h("h2", {}, "Over ten minutes"), h("div.plots", {},
       plot("KV held, fullest stage", kv, 1, percent),
       plot("Requests per second", [{ name: "sent", colour: "cold", values: perSecond("dispatched") }, { name: "refused", colour: "bad", dash: "dashed", values: perSecond("refused") }], 0, v => v === null ? "–" : v < 10 ? v.toFixed(1) : count(v)),
