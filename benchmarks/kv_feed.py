@@ -19,8 +19,9 @@ from typing import Any
 import psutil
 
 from longproof.domain.kv_event import KvEvent
-from longproof.gateway.kv_feed import KvFeed, KvSource
+from longproof.gateway.kv_feed import KvFeed
 from longproof.gateway.kv_inbox import KvInbox
+from longproof.gateway.kv_stream import KvSource
 from longproof.policy.prefix import PrefixIndex
 from longproof.testing.kv_publisher import KvEvents, KvPublisher
 

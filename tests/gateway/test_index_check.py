@@ -21,8 +21,8 @@ from longproof.gateway.counting import FleetCounting, ModelCounting
 from longproof.gateway.engine_count import EngineCount
 from longproof.gateway.index_check import CheckRules, Probed
 from longproof.gateway.index_health import IndexState, Mark, diagnose, over_credit, running_trouble, wrong_size
-from longproof.gateway.kv_feed import FeedState, KvSource
 from longproof.gateway.kv_sequence import Sequence
+from longproof.gateway.kv_stream import FeedState, KvSource
 from longproof.gateway.kv_translate import Translator
 from longproof.gateway.local_count import LocalCount
 from longproof.gateway.model_tokenizer import load_model_tokenizer

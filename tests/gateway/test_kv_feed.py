@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from longproof.domain.kv_event import KvCleared, KvEvent, KvGap, KvRemoved, KvStored
-from longproof.gateway.kv_feed import FeedState, KvFeed, KvSource
+from longproof.gateway.kv_feed import KvFeed
 from longproof.gateway.kv_inbox import TURN_BLOCKS, KvInbox
+from longproof.gateway.kv_stream import FeedState, KvSource
 from longproof.policy.hashing import block_names
 from longproof.testing.kv_publisher import KvEvents, KvPublisher
 

@@ -9,7 +9,7 @@ from longproof.domain.measure import reported
 from longproof.gateway.config import ReplicaSection
 from longproof.gateway.fleet import Replica
 from longproof.gateway.introduce import Introduced
-from longproof.gateway.kv_feed import KvSource
+from longproof.gateway.kv_stream import KvSource
 from longproof.gateway.launched import Standing
 from longproof.gateway.replica_rules import ruled
 from longproof.gateway.watching import sources_of

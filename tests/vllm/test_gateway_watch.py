@@ -20,7 +20,7 @@ from longproof.gateway.counting import FleetCounting, ModelCounting
 from longproof.gateway.engine_count import EngineCount
 from longproof.gateway.index_check import CheckRules, Probed
 from longproof.gateway.index_health import IndexHealth, IndexState
-from longproof.gateway.kv_feed import KvSource
+from longproof.gateway.kv_stream import KvSource
 from longproof.gateway.local_count import LocalCount
 from longproof.gateway.model_tokenizer import load_model_tokenizer
 from longproof.gateway.text_memory import TextMemory

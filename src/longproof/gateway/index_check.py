@@ -33,7 +33,7 @@ from longproof.gateway.index_health import (
     running_trouble,
     wrong_size,
 )
-from longproof.gateway.kv_feed import FeedState
+from longproof.gateway.kv_stream import FeedState
 from longproof.gateway.ports import Counted
 
 Count: TypeAlias = Callable[[Ask], Awaitable[Counted]]

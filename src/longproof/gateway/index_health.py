@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from longproof.domain.units import format_tokens
-from longproof.gateway.kv_feed import FeedState
+from longproof.gateway.kv_stream import FeedState
 
 _CREDIT_FROM_BLOCKS = 200
 _CREDIT_SHARE = 0.5

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from longproof.clock import NS_PER_S, Clock, SystemClock
-from longproof.domain.kv_event import KvEvent, KvGap
-from longproof.gateway.kv_sequence import Place, Sequence
+from longproof.domain.kv_event import KvEvent
+from longproof.gateway.kv_sequence import Place
+from longproof.gateway.kv_stream import FeedState, KvSource, take
 from longproof.gateway.kv_translate import Translator
 from longproof.gateway.kv_wire import Batch, read_batch
 
@@ -38,41 +37,6 @@ _END = (-1).to_bytes(8, "big", signed=True)
 _LARGEST_BYTES = 256 << 20
 _HEARTBEAT_MS, _SILENT_MS = 5_000, 15_000
 _CONNECTED = {zmq.Event.HANDSHAKE_SUCCEEDED: True, zmq.Event.DISCONNECTED: False}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvSource:
-    """One publisher. `endpoint` as ZeroMQ writes it (``tcp://host:5557``); with data parallelism every rank publishes
-    on a port of its own, and each is a source of the same replica. `topic`: messages under others are not this
-    replica's ("" = any). `replay`: where lost messages can be asked for, None = nowhere. `block_tokens`: of the index;
-    `engine_block_tokens`: what the engine says its blocks are, None = it does not say."""
-
-    replica: str
-    endpoint: str
-    topic: str = ""
-    replay: str | None = None
-    block_tokens: int = 16
-    engine_block_tokens: int | None = None
-    most_blocks: int = 4_000_000
-
-
-@dataclass(slots=True, kw_only=True)
-class FeedState:
-    """What a source has been like; read from any thread, written by the feed's own."""
-
-    source: KvSource
-    translator: Translator
-    sequence: Sequence = field(default_factory=Sequence)
-    connected: bool = False
-    messages: int = 0
-    unreadable: int = 0
-    other_topics: Counter[str] = field(default_factory=Counter[str])
-    gaps: int = 0
-    replays: int = 0
-    lives: int = 1
-    joined_at: int | None = None
-    """The first sequence number that came: above 0, what is cached since before is not known."""
-    last_at_ns: int | None = None
 
 
 class KvFeed:
@@ -198,8 +162,8 @@ class _Line:
     def _in_order(self, number: int, payload: bytes, *, may_ask: bool) -> None:
         batch = read_batch(payload)
         if batch is None:
-            self.state.unreadable += 1
-            batch = Batch(at_s=0.0, events=())
+            self.state.unreadable += 1  # and its number is missing: there may have been removals in it
+            return
         place = self.state.sequence.place(number, batch.at_s)
         lost = place is Place.AFTER_GAP or (place in (Place.FIRST, Place.NEW_LIFE) and number > 0)
         if lost and may_ask and self._replay is not None:
@@ -208,24 +172,7 @@ class _Line:
         self._take(number, batch)
 
     def _take(self, number: int, batch: Batch) -> None:
-        state = self.state
-        before = state.sequence.last
-        place = state.sequence.take(number, batch.at_s)
-        if place is Place.OLD:
-            return
-        events: list[KvEvent] = []
-        if place is Place.FIRST:
-            state.joined_at = number
-        elif place is Place.NEW_LIFE:
-            state.lives += 1
-            events.append(state.translator.clear("the engine began anew"))
-        elif place is Place.AFTER_GAP:
-            missed = number - (before or 0) - 1
-            state.gaps += 1
-            events.append(KvGap(reason=f"{missed:,} messages were lost", missed=missed))
-        state.translator.figures.unread += batch.unread
-        for event in batch.events:
-            events.extend(state.translator.translate(event))
+        events = take(self.state, number, batch)
         if events:
             self._out.append(events)
 

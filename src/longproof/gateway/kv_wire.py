@@ -65,11 +65,12 @@ WireEvent: TypeAlias = WireStored | WireRemoved | WireCleared
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """One message: the publisher's own time in seconds since 1970, its events in order, and how many of them could not
-    be read."""
+    be read; `lost` when one of those may have been a removal."""
 
     at_s: float
     events: tuple[WireEvent, ...]
     unread: int = 0
+    lost: bool = False
 
 
 def read_batch(payload: bytes) -> Batch | None:
@@ -84,13 +85,21 @@ def read_batch(payload: bytes) -> Batch | None:
     if not isinstance(at_s, int | float) or not isinstance(events, list):
         return None
     read: list[WireEvent] = []
-    unread = 0
+    unread, lost = 0, False
     for event in cast("list[object]", events):
         try:
             read.append(_event(event))
         except (KeyError, IndexError, TypeError, ValueError, OverflowError):
             unread += 1
-    return Batch(at_s=float(at_s), events=tuple(read), unread=unread)
+            lost = lost or not _stores(event)
+    return Batch(at_s=float(at_s), events=tuple(read), unread=unread, lost=lost)
+
+
+def _stores(event: object) -> bool:
+    kind = cast("dict[str, object]", event).get("type") if isinstance(event, dict) else None
+    if isinstance(event, list) and event:
+        kind = cast("list[object]", event)[0]
+    return kind == "BlockStored"
 
 
 def _event(event: object) -> WireEvent:

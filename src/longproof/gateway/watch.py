@@ -25,8 +25,9 @@ from longproof.engines.base import Engine
 from longproof.errors import EngineMisbehaved, EngineUnreachable, UserError
 from longproof.gateway.index_check import CheckRules, IndexCheck, Probed
 from longproof.gateway.index_health import IndexHealth, IndexState
-from longproof.gateway.kv_feed import FeedState, KvFeed, KvSource
+from longproof.gateway.kv_feed import KvFeed
 from longproof.gateway.kv_inbox import KvInbox
+from longproof.gateway.kv_stream import FeedState, KvSource
 from longproof.gateway.replica_health import ReplicaHealth
 from longproof.policy.actions import Action
 

@@ -13,7 +13,7 @@ from longproof.engines.registry import connect
 from longproof.gateway.desk import Desk
 from longproof.gateway.index_check import CheckRules, Probed
 from longproof.gateway.introduce import Introduced, Met
-from longproof.gateway.kv_feed import FeedState, KvSource
+from longproof.gateway.kv_stream import FeedState, KvSource
 from longproof.gateway.watch import Sees, Watch, Watched, WatchRules
 from longproof.policy.routing import PrefixRouter
 
