@@ -162,6 +162,14 @@ def test_prefill_stages_are_free_at_the_first_token_when_decode_goes_on_elsewher
     assert [s.held_blocks for s in gateway.snapshot(0).replicas[0].stages] == [40, 30]
 
 
+def test_room_goes_to_another_model_when_it_shares_the_replica() -> None:
+    gateway = controller(replica_rule("r0", models=("m", "n")), replica_rule("r1", models=("n",)))
+    gateway.on_arrival(arrival("a", 90), 0)
+    gateway.on_arrival(arrival("b", 90, model="n"), 0)
+    assert isinstance(gateway.on_arrival(arrival("c", 90, model="n"), 0), Wait)
+    assert [(a.id, a.replica) for a in gateway.on_finish("a", DONE, S) if isinstance(a, Dispatch)] == [("c", "r0")]
+
+
 # ── never ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -356,6 +364,36 @@ def test_a_flood_does_not_delay_another_tenant_when_it_has_had_its_share() -> No
     gateway.on_arrival(arrival("mine", 10, tenant="modest"), S)
     served = [a.id for n in (0, 1) for a in gateway.on_finish(f"f{n}", DONE, S)]
     assert "mine" in served  # among the next two, not behind the 48 that were there before it
+
+
+def test_service_is_corrected_when_it_is_known_what_a_request_took() -> None:
+    gateway = controller(replica_rule(capacity_blocks=1_000))
+    gateway.on_arrival(arrival("a", 500, 400), 0)
+    assert gateway.snapshot(0).tenants[0].served_ns == S // 2  # 500 tokens of prefill at 1,000 a second
+    gateway.on_finish("a", Ended(kind=EndKind.COMPLETED, output_tokens=300, cached_tokens=200), S)
+    # 300 uncached, and 300 of output that count twice
+    assert gateway.snapshot(S).tenants[0].served_ns == 900 * MS
+    gateway.on_arrival(arrival("b", 500), S)
+    gateway.on_refused_by_engine("b", 9 * S, S)
+    assert gateway.snapshot(S).tenants[0].served_ns == 900 * MS  # what an engine refused was no service
+
+
+def test_a_tenant_that_was_away_has_saved_nothing_up() -> None:
+    gateway = controller(replica_rule(capacity_blocks=100))
+    gateway.on_arrival(arrival("old", 10, tenant="away"), 0)
+    gateway.on_finish("old", DONE, 0)
+    for number in range(100):  # ten seconds of service for the other meanwhile
+        gateway.on_arrival(arrival(f"x{number}", 100, tenant="busy"), number)
+        gateway.on_finish(f"x{number}", DONE, number)
+    gateway.on_arrival(arrival("full", 100, tenant="busy"), S)
+    for number in range(10):
+        gateway.on_arrival(arrival(f"a{number}", 100, tenant="away"), S)
+        gateway.on_arrival(arrival(f"b{number}", 100, tenant="busy"), S)
+    order, last = "", "full"
+    for _ in range(8):
+        ((last),) = [a.id for a in gateway.on_finish(last, DONE, 2 * S)]
+        order += last[0]
+    assert sorted(order) == sorted("aaaabbbb")
 
 
 def test_a_tenant_runs_no_more_than_it_may_while_others_pass() -> None:
@@ -764,6 +802,14 @@ def test_the_router_hears_whether_a_prompt_was_prefilled() -> None:
         ("end", "b", "r0", 4, True, 3 * S),
         ("event", "r0", KvCleared(), 4 * S),
     ]
+
+
+def test_a_completed_answer_was_prefilled_even_if_nobody_saw_its_first_token() -> None:
+    router = LeastBacklog()
+    gateway = controller(router=router)
+    gateway.on_arrival(arrival("a", 10, 5, streamed=False), 0)
+    gateway.on_finish("a", DONE, S)
+    assert router.told[-1] == ("end", "a", "r0", None, True, S)
 
 
 def test_time_stands_still_when_a_clock_goes_backwards() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
@@ -60,6 +61,34 @@ def test_pinning_costs_no_time_per_block_when_a_prompt_is_long() -> None:
     steps = 0
     prefixes.pin(Names(chain(*range(2_000), *range(5_000, 5_100))))
     assert steps < 60  # two bisections of 2^12, not 2,000 looks
+
+
+@pytest.mark.parametrize("tail", [(), (99,)])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_runs_do_not_pile_up_when_many_leave_a_long_prefix_at_many_points(tail: tuple[int, ...], at_once: bool) -> None:
+    prefixes = SharedPrefixes()
+    prefixes.computed(prefixes.pin(chain(*range(50))))
+    pins = []
+    for end in range(1, 50):
+        pins.append(prefixes.pin(chain(*range(end), *tail)))
+        prefixes.computed(pins[-1])
+        if not at_once:
+            prefixes.unpin(pins.pop())
+            assert prefixes.runs == 1
+    for pin in pins:
+        prefixes.unpin(pin)
+    assert (prefixes.runs, prefixes.blocks_in_use) == (1, 50)
+
+
+def test_two_runs_become_one_when_the_second_is_computed_after_the_first_has_gone() -> None:
+    prefixes = SharedPrefixes()
+    first = prefixes.pin(chain(1, 2))
+    prefixes.computed(first)
+    longer = prefixes.pin(chain(1, 2, 3))
+    prefixes.unpin(first)
+    assert (prefixes.runs, prefixes.found(chain(1, 2, 3))) == (2, 2)
+    prefixes.computed(longer)
+    assert (prefixes.runs, prefixes.found(chain(1, 2, 3))) == (1, 3)
 
 
 class Reference:
@@ -136,6 +165,7 @@ class Tree(RuleBasedStateMachine):
     @invariant()
     def every_block_is_counted_once(self) -> None:
         assert self.tree.blocks_in_use == len(self.table.refs)
+        assert self.tree.runs <= 2 * len(self.table.paths)
 
     @rule(names=chains)
     def found(self, names: tuple[int, ...]) -> None:

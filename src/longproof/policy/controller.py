@@ -334,10 +334,16 @@ class Controller:
         self._bookings.ended(request, end, now_ns)
 
     def _pump(self, group: Group, now_ns: int) -> list[Action]:
-        return self._room.pump(group, now_ns) if len(group.queue) else []
+        """Room may have come free on the group's replicas: for those who wait for it, then for other models'."""
+        actions = self._room.pump(group, now_ns) if len(group.queue) else []
+        for other in group.neighbours:
+            if len(other.queue):
+                actions += self._room.pump(other, now_ns)
+        return actions
 
     def _pump_all(self, now_ns: int) -> list[Action]:
-        return [action for group in self._group_list for action in self._pump(group, now_ns)]
+        waiting = [group for group in self._group_list if len(group.queue)]
+        return [action for group in waiting for action in self._room.pump(group, now_ns)]
 
     def _lengths(self) -> dict[str, int]:
         """Tokens by request that are in a cache by now; of those nobody sees the output of, what they may become."""

@@ -19,11 +19,13 @@ NOBODY = Choice(None, None, (), "no replica may be asked now")
 
 
 class Group:
-    """The replicas that serve a model, and the queue before them. Models that the same replicas serve share one."""
+    """The replicas that serve a model, and the queue before them. Models that the same replicas serve share one;
+    `neighbours` share some of them."""
 
     def __init__(self, replicas: tuple[Replica, ...], rule: QueueRule) -> None:
         self.replicas = replicas
         self.queue = FairQueue(rule)
+        self.neighbours: tuple[Group, ...] = ()
         self.emptying: Replica | None = None
         self.counting = 0
 
@@ -59,7 +61,7 @@ class Placement:
         if self.room_ns is None:
             return "no replica may be asked now"
         if self.room_ns > 0:
-            return f"no replica has room for it; the next is expected to in {format_ns(self.room_ns)}"
+            return f"no replica has room for it; there is likely to be in {format_ns(self.room_ns)}"
         if self.choice.replica is None:
             return self.choice.reason
         return f"it waits for room at {self.choice.replica}: {self.choice.reason}"
@@ -156,4 +158,9 @@ def groups_of(config: ControllerConfig, replicas: Mapping[str, Replica]) -> dict
         for model in rule.models:
             serving.setdefault(model, []).append(replicas[rule.name])
     groups: dict[tuple[Replica, ...], Group] = {}
-    return {model: groups.setdefault(tuple(rs), Group(tuple(rs), config.queue)) for model, rs in serving.items()}
+    found = {model: groups.setdefault(tuple(rs), Group(tuple(rs), config.queue)) for model, rs in serving.items()}
+    for group in groups.values():
+        group.neighbours = tuple(
+            other for other in groups.values() if other is not group and set(other.replicas) & set(group.replicas)
+        )
+    return found

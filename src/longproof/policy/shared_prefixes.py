@@ -68,6 +68,16 @@ class SharedPrefixes:
     blocks_in_use: int = 0
     _root: _Edge = field(default_factory=lambda: _Edge((), 0, 0, None))
 
+    @property
+    def runs(self) -> int:
+        """Edges of the tree: never more than two per pin, however long prompts are."""
+        edges, count = [self._root], 0
+        while edges:
+            children = edges.pop().children
+            count += len(children)
+            edges += children.values()
+        return count
+
     def found(self, names: Sequence[int]) -> int:
         """Leading blocks of `names` that are in use and computed: a new request takes no room for them."""
         edge, depth = self._root, 0
@@ -110,6 +120,8 @@ class SharedPrefixes:
         """The pin's own blocks are computed: others may share them from now on."""
         if pin.own is not None:
             pin.own.ready = True
+            if pin.own.parent is not None:
+                self._join(pin.own.parent)
             pin.own = None
 
     def unpin(self, pin: Pin) -> Span:
