@@ -341,6 +341,26 @@ async def test_a_lying_count_is_found_when_the_engine_counts_ids_that_are_too_ma
         assert check.trusted == ()
 
 
+@pytest.mark.parametrize(
+    ("events", "exact", "asked"), [(True, True, 1), (True, False, 1), (False, True, 1), (False, False, 0)]
+)
+async def test_an_engine_is_asked_only_when_a_number_or_its_events_need_it(
+    events: bool, exact: bool, asked: int, pool: ThreadPoolExecutor
+) -> None:
+    async with lying_engine(Behaviour(dialect=VLLM, model=MODEL)) as url:
+        link = Link(url)
+        engine = EngineCount(link, EngineKind.VLLM, MODEL)
+        counting = ModelCounting(model=MODEL, block_tokens=16, engine=engine, events=events)
+        prompt = "the lake is deep and cold " * 20
+        found = await counting.count(ask({"prompt": prompt}), pool, exact=exact)
+        await link.aclose()
+    assert engine.asked == asked
+    assert found.exact == bool(asked)
+    # events speak of tokens; without them names of blocks of text do, and they are the same whoever counts
+    by_tokens = block_names(tokenizer().encode(prompt), block_tokens=16)
+    assert found.blocks == (by_tokens if events else text_blocks(Route.COMPLETIONS, {"prompt": prompt}, 16, ""))
+
+
 def test_text_blocks_share_a_beginning_when_texts_do() -> None:
     first = text_blocks(Route.COMPLETIONS, {"prompt": "a" * 640 + "b" * 640}, 16, "")
     other = text_blocks(Route.COMPLETIONS, {"prompt": "a" * 640 + "c" * 640}, 16, "")
