@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,6 +97,13 @@ def test_there_is_no_amount_when_a_priced_residency_was_not_followed() -> None:
     priced = billed(usage(kv_token_ms=None))
     assert priced.line(Kind.RESIDENCY).amount_nano_usd is None
     assert priced.total_nano_usd is None
+
+
+def test_a_bound_of_the_input_costs_nothing_when_nobody_counted() -> None:
+    bounded = replace(usage(cached=None), counted_by=UsageSource.BOUND)
+    priced = billed(bounded, ending=Ending.CANCELLED)
+    assert priced.line(Kind.INPUT_COLD).quantity == 200_000
+    assert amounts(priced) == [0, 0, 10_000_000, 0]
 
 
 @pytest.mark.parametrize("ending", [ending for ending in Ending if ending not in CHARGED])

@@ -309,6 +309,7 @@ class Exchange:
             cached_tokens=usage.cached_tokens,
             output_tokens=output_tokens,
             reported=given is not None,
+            exact=given is not None or self._bound.exact,
             at_ns=self._around.clock.now_ns(),
             first_token_ns=self._first_token_ns,
             kv_token_ms=kv_token_ms,

@@ -154,12 +154,13 @@ def settlement(
 
 
 def usage_left_by(intent: Intent, output_tokens: int) -> RequestUsage:
-    """The usage of a request whose gateway was killed: what was known before it was sent, and the output passed on."""
+    """The usage of a request whose gateway was killed: what was known before it was sent (perhaps a bound of its input
+    only), and the output passed on."""
     return RequestUsage(
         input_tokens=intent.input_tokens,
         output_tokens=output_tokens,
         cached_tokens=None,
         cached_from=CacheSource.UNKNOWN,
         kv_token_ms=None,
-        counted_by=UsageSource.GATEWAY,
+        counted_by=UsageSource.BOUND,
     )

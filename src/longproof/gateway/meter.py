@@ -281,8 +281,14 @@ def _usage(end: Spent, running: _Running, timing: Timing) -> RequestUsage:
         cached_tokens=None if cached is None else min(cached, input_tokens),
         cached_from=CacheSource.UNKNOWN if cached is None else cached_from,
         kv_token_ms=min(occupied, _MOST_TOKEN_MS),
-        counted_by=UsageSource.ENGINE if end.reported else UsageSource.GATEWAY,
+        counted_by=_who_counted(end),
     )
+
+
+def _who_counted(end: Spent) -> UsageSource:
+    if end.reported:
+        return UsageSource.ENGINE
+    return UsageSource.GATEWAY if end.exact else UsageSource.BOUND
 
 
 def _nothing(at_ns: int) -> Spent:

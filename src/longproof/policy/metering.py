@@ -46,6 +46,9 @@ class UsageSource(StrEnum):
     """The engine's own usage object."""
     GATEWAY = "gateway"
     """Our count of the prompt and of the tokens passed on: the engine sent no usage, or did not live to."""
+    BOUND = "bound"
+    """As GATEWAY, but nobody had counted the prompt when it ended: its input is an upper bound, and a bill does not
+    rest on that."""
 
 
 class CacheSource(StrEnum):
@@ -207,7 +210,10 @@ class Bill:
 
 
 def bill(usage: RequestUsage, *, model: str, pool: str, ending: Ending, book: PriceBook) -> Bill:
-    """The four lines of a request, in the order of `Kind`, whatever is zero or unknown among them."""
+    """The four lines of a request, in the order of `Kind`, whatever is zero or unknown among them.
+
+    What rests on a mere bound of the input is listed and costs nothing.
+    """
     sku = book.sku_of(model, pool)
     charged = ending in book.charged
     prices = Prices() if sku is None else sku.prices
@@ -217,7 +223,11 @@ def bill(usage: RequestUsage, *, model: str, pool: str, ending: Ending, book: Pr
         Kind.OUTPUT: usage.output_tokens,
         Kind.RESIDENCY: usage.kv_token_ms,
     }
-    lines = tuple(_line(kind, quantity, prices.of(kind), charged=charged) for kind, quantity in quantities.items())
+    counted = set(Kind) if usage.counted_by is not UsageSource.BOUND else {Kind.OUTPUT}
+    lines = tuple(
+        _line(kind, quantity, prices.of(kind), charged=charged and kind in counted)
+        for kind, quantity in quantities.items()
+    )
     return Bill(sku=None if sku is None else sku.name, lines=lines, charged=charged)
 
 
