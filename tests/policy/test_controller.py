@@ -322,6 +322,18 @@ def test_an_emptied_replica_is_given_back_when_the_router_will_not_use_it_after_
     assert gateway.snapshot(13 * S).replicas[0].emptying_for is None
 
 
+def test_a_late_short_passes_late_giants_that_may_go_nowhere() -> None:
+    router = Fickle()
+    gateway = controller(router=router, queue=QueueRule(age_bound_ns=S))
+    gateway.on_arrival(arrival("a", 100), 0)
+    for number in range(20):
+        gateway.on_arrival(arrival(f"g{number}", 60), 1)
+    gateway.on_arrival(arrival("short", 30), 2)
+    router.closed = True
+    gateway.on_tick(2 * S)
+    assert [a.id for a in gateway.on_finish("a", DONE, 3 * S)] == ["short"]
+
+
 def test_shorts_are_not_starved_when_giants_queue_up() -> None:
     gateway = controller(replica_rule(tokens_per_s=10), queue=QueueRule(age_bound_ns=5 * S, overdue_share=0.5))
     gateway.on_arrival(arrival("g0", 100), 0)

@@ -118,6 +118,28 @@ def test_a_larger_weight_gets_more_when_both_wait() -> None:
     assert abs(taken.count("h") - 30) <= 1  # three in four
 
 
+def test_a_tenant_that_runs_all_it_may_is_passed_by_in_every_order() -> None:
+    waiting, one = Waiting(), tenant()
+    capped = Tenant(TenantRule(name="", most_running=1), running=1)
+    for number in range(20):
+        waiting.add(f"c{number}", capped, 1)
+    waiting.add("mine", one, S)
+    assert waiting.fresh() == ["mine"]
+    waiting.queue.promote(30 * S)
+    assert waiting.late() == ["mine"] == [ticket.id for ticket in waiting.queue.late_small()]
+    capped.running = 0
+    assert len(waiting.late()) == 21
+
+
+def test_the_small_among_the_late_are_known_when_the_first_of_them_fit_nowhere() -> None:
+    waiting, one = Waiting(), tenant()
+    for number, work in enumerate((60, 50, 2, 40, 1)):
+        waiting.add(f"a{number}", one, work * S)
+    waiting.queue.promote(30 * S)
+    assert waiting.late() == ["a0", "a1", "a2", "a3", "a4"]
+    assert [ticket.id for ticket in waiting.queue.late_small()] == ["a4", "a2", "a3", "a1", "a0"]
+
+
 def test_a_request_keeps_its_place_when_an_engine_sent_it_back() -> None:
     waiting, one = Waiting(), tenant()
     first = waiting.add("first", one, S, at_ns=0)
@@ -174,6 +196,7 @@ def test_everybody_stands_in_exactly_one_lane_after_any_history(steps: list[tupl
             waiting.queue.remove(ticket)  # a second time changes nothing
         found = [ticket.number for ticket in [*waiting.queue.fresh(), *waiting.queue.late()]]
         assert sorted(found) == sorted(ticket.number for ticket in here)
+        assert {t.number for t in waiting.queue.late_small()} == {t.number for t in waiting.queue.late()}
         assert len(waiting.queue) == len(here)
         assert [t.number for t in waiting.queue.in_order_of_arrival()] == sorted(t.number for t in here)
         everything = waiting.queue.ahead_of(1 << 62)

@@ -47,11 +47,16 @@ class _Line:
     fresh: list[_Key] = field(default_factory=list[_Key])
     ages: OrderedDict[int, Ticket] = field(default_factory=OrderedDict[int, Ticket])
     late: OrderedDict[int, Ticket] = field(default_factory=OrderedDict[int, Ticket])
+    late_sizes: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
     def drop_fresh(self, ticket: Ticket) -> None:
         key = (ticket.priority, ticket.work_ns, ticket.number)
         del self.fresh[bisect_left(self.fresh, key)]
         del self.ages[ticket.number]
+
+    def drop_late(self, ticket: Ticket) -> None:
+        del self.late_sizes[bisect_left(self.late_sizes, (ticket.work_ns, ticket.number))]
+        del self.late[ticket.number]
 
 
 class FairQueue:
@@ -89,7 +94,7 @@ class FairQueue:
             return
         line = self._lines[id(ticket.tenant)]
         if ticket.late:
-            del line.late[ticket.number]
+            line.drop_late(ticket)
             self._late_count -= 1
             self._load.drop_late(ticket.work_ns, ticket.tokens)
             if not self._late_count:
@@ -119,6 +124,7 @@ class FairQueue:
                 line.drop_fresh(ticket)
                 ticket.late = True
                 line.late[ticket.number] = ticket
+                insort(line.late_sizes, (ticket.work_ns, ticket.number))
                 self._late_count += 1
                 self._load.drop(ticket.work_ns, ticket.tokens)
                 self._load.add_late(ticket.work_ns, ticket.tokens)
@@ -134,14 +140,19 @@ class FairQueue:
         return self._late_served * (1 - share) <= self._fresh_served * share and share > 0
 
     def late(self) -> Iterator[Ticket]:
-        """The late, in their order. The queue must not change while this is read."""
-        lines = ((line.tenant.virtual_ns, line) for line in self._lines.values() if line.late)
-        for _, line in sorted(lines, key=lambda pair: (pair[0], next(iter(pair[1].late)))):
+        """The late, in their order. The queue must not change while this or the next two are read; tenants that run as
+        many as they may are passed by."""
+        for line in self._in_turn(self._late_lines()):
             yield from line.late.values()
 
+    def late_small(self) -> Iterator[Ticket]:
+        """The late, the least work first: who may pass by those that fit nowhere yet."""
+        for line in self._in_turn(self._late_lines()):
+            yield from (line.late[number] for _, number in line.late_sizes)
+
     def fresh(self) -> Iterator[Ticket]:
-        """Those within the age bound, in their order. The queue must not change while this is read."""
-        lines = [line for line in self._lines.values() if line.fresh]
+        """Those within the age bound, in their order."""
+        lines = [line for line in self._lines.values() if line.fresh and not line.tenant.capped]
         if len(lines) == 1:
             return (self._tickets[key[2]] for key in lines[0].fresh)
         merged = heapq.merge(*(self._keyed(line) for line in lines))
@@ -154,6 +165,14 @@ class FairQueue:
     def in_order_of_arrival(self) -> Iterator[Ticket]:
         """All of them."""
         return (self._tickets[number] for number in sorted(self._tickets))
+
+    def _late_lines(self) -> list[_Line]:
+        return [line for line in self._lines.values() if line.late and not line.tenant.capped]
+
+    @staticmethod
+    def _in_turn(lines: list[_Line]) -> list[_Line]:
+        """The least served tenant first, of equals the one that has waited longest."""
+        return sorted(lines, key=lambda line: (line.tenant.virtual_ns, next(iter(line.late))))
 
     def _keyed(self, line: _Line) -> Iterator[tuple[int, float, int]]:
         start, weight = line.tenant.virtual_ns, line.tenant.rule.weight

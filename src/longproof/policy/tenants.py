@@ -32,6 +32,11 @@ class Tenant:
     _used: int = 0
     _since_ns: int | None = None
 
+    @property
+    def capped(self) -> bool:
+        """Whether it runs as many requests as it may."""
+        return self.rule.most_running is not None and self.running >= self.rule.most_running
+
     def serve(self, work_ns: int) -> None:
         """It got this much of a replica's time (negative: less than was charged)."""
         self.served_ns += work_ns

@@ -13,7 +13,7 @@ from longproof.policy.request_state import Phase, Request
 from longproof.policy.tally import Tally
 
 _TRIES = 8
-"""Requests of each lane that are offered before a pump gives up: what does not fit is passed by, within reason."""
+"""Requests of each order that are offered before a pump gives up: what does not fit is passed by, within reason."""
 
 
 class WaitingRoom:
@@ -43,8 +43,7 @@ class WaitingRoom:
     def find(self, request: Request, group: Group, now_ns: int, *, look: bool = False) -> Placement:
         """`Placing.find`, with the tenant's bound of running requests."""
         placement = self._placing.find(request, group, now_ns, look=look)
-        most = request.tenant.rule.most_running
-        if placement.replica is None or most is None or request.tenant.running < most:
+        if placement.replica is None or not request.tenant.capped:
             return placement
         return Placement(None, placement.choice, None, capped=True)
 
@@ -82,7 +81,8 @@ class WaitingRoom:
     @staticmethod
     def _in_turn(group: Group) -> Iterator[Ticket]:
         queue = group.queue
-        lanes = (queue.late, queue.fresh) if queue.late_turn else (queue.fresh, queue.late)
+        late = queue.late, queue.late_small
+        lanes = (*late, queue.fresh) if queue.late_turn else (queue.fresh, *late)
         for lane in lanes:
             yield from islice(lane(), _TRIES)
 
@@ -117,9 +117,6 @@ class WaitingRoom:
         """Keep a replica for the first of the late until it fits there: nothing else is let in meanwhile."""
         for ticket in islice(group.queue.late(), _TRIES):
             request = self._requests[ticket.id]
-            most = request.tenant.rule.most_running
-            if most is not None and request.tenant.running >= most:
-                continue
             replica = self._placing.to_empty(request, group, now_ns)
             if replica is not None and replica.emptying_for is None:
                 replica.emptying_for, group.emptying = ticket.id, replica
