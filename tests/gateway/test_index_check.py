@@ -188,14 +188,14 @@ async def test_degraded_by_tokenizer_when_the_engine_counts_in_place_of_ours() -
 
 
 async def test_degraded_by_silence_when_nothing_is_published() -> None:
-    async with fleet(KvEvents(silent=True)) as found:
+    async with fleet(KvEvents(silent=True), wait_s=0.4) as found:
         state, reason = await found.settled()
         assert state is IndexState.DEGRADED
         assert reason.startswith("no event came from tcp://127.0.0.1:")
 
 
 async def test_degraded_by_connection_when_nothing_listens_there() -> None:
-    async with fleet(KvEvents(), endpoint="tcp://127.0.0.1:9") as found:
+    async with fleet(KvEvents(), endpoint="tcp://127.0.0.1:9", wait_s=0.4) as found:
         state, reason = await found.settled()
         assert (state, reason) == (IndexState.DEGRADED, "no publisher answers at tcp://127.0.0.1:9 (kv_events)")
 

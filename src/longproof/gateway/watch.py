@@ -206,6 +206,8 @@ class Watch:
     def _on_health(self, health: IndexHealth) -> None:
         if health.state is IndexState.DEGRADED:
             _log.warning("index=degraded for %s: %s", health.replica, health.reason)
+        elif health.state is IndexState.OK:
+            _log.info("index=ok for %s", health.replica)
         if health.state is IndexState.CHECKING:
             return
         trusted = health.state is IndexState.OK
