@@ -391,6 +391,19 @@ async def test_the_next_engine_counts_and_stays_first_when_one_is_gone() -> None
             await link.aclose()
 
 
+async def test_one_engine_renders_a_prompt_and_never_all_of_them() -> None:
+    engines = [lying_engine(Behaviour(dialect=VLLM, model=MODEL)) for _ in range(3)]
+    links = [Link(await engine.__aenter__()) for engine in engines]
+    counters = [EngineCount(link, EngineKind.VLLM, MODEL) for link in links]
+    counts = EngineCounts(counters)
+    for text in ("a lake", "a river", "a mountain"):
+        await counts.ids(Route.COMPLETIONS, {"prompt": text})
+    assert sorted(counter.asked for counter in counters) == [0, 0, 3]
+    for link, engine in zip(links, engines, strict=True):
+        await link.aclose()
+        await engine.__aexit__()
+
+
 async def test_nothing_is_kept_when_it_would_take_a_quarter_of_the_room() -> None:
     async with lying_engine(Behaviour(dialect=VLLM, model=MODEL)) as url:
         link = Link(url)
