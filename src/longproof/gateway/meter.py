@@ -45,6 +45,7 @@ _MOST_TOKENS = 10**11
 _MOST_TOKEN_MS = 10**15
 """Far beyond any request; with prices bounded too, no amount leaves 64 bits."""
 _LONGEST_TEXT = 512
+_LONGEST_PAUSE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,8 +228,11 @@ class UsageMeter:
         return settlement(intent.entry, Ending.INTERRUPTED, 0, timing, usage, priced)
 
     def _fold_until_stopped(self) -> None:
-        while not self._stop.wait(self._settings.fold_every_s):
+        wait_s = self._settings.fold_every_s
+        while not self._stop.wait(wait_s):
             self._fold()
+            # a ledger that is away is asked less and less often: every attempt closes a segment, and makes a file
+            wait_s = self._settings.fold_every_s if self._fold_problem is None else min(2 * wait_s, _LONGEST_PAUSE_S)
 
     def _fold(self) -> None:
         """Closed segments into the ledger, oldest first. A segment goes only after its rows are on the disk there."""

@@ -86,8 +86,8 @@ class Admitted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
     """How an admitted request ended. Token counts are the engine's own where it told them (`reported`), else ours:
-    the counted input, or with `exact` False an upper bound of it, and the chunks that were passed on. `kv_token_ms`: the
-    cache it occupied, as the controller's ledger has it, in token-milliseconds."""
+    the counted input (with `exact` False an upper bound of it), and the chunks that were passed on. `kv_token_ms`: the
+    cache that was held for it, as the controller's ledger has it, in token-milliseconds."""
 
     id: str
     ending: EndKind

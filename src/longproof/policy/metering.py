@@ -23,7 +23,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from fractions import Fraction
 
 _NS_PER_MS = 1_000_000
 DEAREST = 10**9
@@ -243,7 +242,8 @@ def _amount(kind: Kind, quantity: int | None, price: int | None, charged: bool) 
     if quantity is None or price is None:
         return None
     per_nano = 1_000_000 if kind is Kind.RESIDENCY else 1_000  # token-milliseconds are a thousandth of the unit
-    return round(Fraction(quantity * price, per_nano))
+    whole, rest = divmod(quantity * price, per_nano)
+    return whole + (2 * rest > per_nano or (2 * rest == per_nano and whole % 2 == 1))
 
 
 def total(amounts: Iterable[int | None]) -> int | None:
