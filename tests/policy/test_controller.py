@@ -482,6 +482,18 @@ def test_an_arrival_is_refused_early_when_its_first_token_would_miss_the_promise
     )
 
 
+def test_predictions_follow_the_engine_when_its_rate_was_only_assumed() -> None:
+    rule = replica_rule(capacity_blocks=100_000, tokens_per_s=10_000, learn_prefill=True)
+    gateway = controller(rule, slo=SloRule(ttft_ns=4 * S))
+    for number in range(3):  # 1,000 tokens take 5 s, not 0.1 s
+        assert isinstance(gateway.on_arrival(arrival(f"a{number}", 1_000), number * 10 * S), Dispatch)
+        gateway.on_first_token(f"a{number}", (number * 10 + 5) * S)
+        gateway.on_finish(f"a{number}", DONE, (number * 10 + 6) * S)
+    refused = gateway.on_arrival(arrival("b", 1_000), 40 * S)
+    assert isinstance(refused, Refusal)
+    assert (refused.code, refused.actual) == ("ttft_slo", 5_000)
+
+
 def test_a_deadline_is_refused_early_when_it_cannot_be_met_and_ends_a_wait_when_it_passes() -> None:
     gateway = controller()
     gateway.on_arrival(arrival("a", 100), 0)

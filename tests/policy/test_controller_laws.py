@@ -62,6 +62,7 @@ class Gateway(RuleBasedStateMachine):
                 models=("m", "other") if name != "r2" else ("other",),
                 prefill_window_tokens=window,
                 slots=slots,
+                learn_prefill=name == "r1",
             )
             for name in NAMES
         )

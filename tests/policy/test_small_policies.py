@@ -11,6 +11,7 @@ from longproof.policy.ledger import Pool
 from longproof.policy.need import BlockNeed
 from longproof.policy.output_measure import OutputMeasure
 from longproof.policy.prefill_cost import PrefillCost
+from longproof.policy.prefill_pace import PrefillPace
 from longproof.policy.watermark import Caution, marked
 from longproof.testing.controllers import replica_rule
 
@@ -89,6 +90,38 @@ def test_prefill_grows_with_the_context_when_attention_is_priced() -> None:
     steep = PrefillCost(ns_per_token=100_000, fixed_ns=5, ns_per_token_of_context=10)
     # 1,000 · (100,000 + 10 · (9,000 + 500)) + 5
     assert steep.ns(1_000, 9_000) == 195_000_005
+
+
+def test_the_prefill_rate_is_learned_from_first_tokens_when_nobody_gave_it() -> None:
+    pace = PrefillPace(PrefillCost.at_rate(10_000))
+    for number in range(3):
+        assert pace.cost.ns(1_000) == S // 10
+        sent = number * 10 * S
+        pace.first_token(600, sent, sent + 3 * S)  # 200 a second
+    assert pace.cost.ns(1_000) == pytest.approx(5 * S)
+
+
+def test_prompts_prefilled_together_are_not_taken_for_fast_ones() -> None:
+    pace = PrefillPace(PrefillCost.at_rate(10_000))
+    for number in range(20):
+        sent = number * 100 * S
+        for _ in range(4):  # four at once, 800 tokens in 4 s
+            pace.first_token(200, sent, sent + 4 * S)
+    assert pace.cost.ns(1_000) == pytest.approx(5 * S, rel=0.05)
+
+
+def test_queued_prefills_are_timed_from_the_end_of_the_one_before() -> None:
+    pace = PrefillPace(PrefillCost.at_rate(10_000))
+    for number in range(1, 21):
+        pace.first_token(500, 0, number * S)  # all sent at once, one done every second
+    assert pace.cost.ns(500) == pytest.approx(S)
+
+
+def test_tiny_prompts_teach_nothing() -> None:
+    pace = PrefillPace(PrefillCost.at_rate(10_000))
+    for number in range(20):
+        pace.first_token(10, number * S, number * S + S // 2)
+    assert pace.cost == pace.given
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,10 @@ def ruled(name: str, models: tuple[str, ...], section: ServedSection, deployment
     if limit is None:
         notes.append("its longest sequence is not known (set context)")
     if section.prefill_rate is None:
-        notes.append(f"prefill is assumed to run at {_ASSUMED_PREFILL_TOKENS_PER_S:,.0f} tokens/s (set prefill_rate)")
+        notes.append(
+            f"prefill is assumed to run at {_ASSUMED_PREFILL_TOKENS_PER_S:,.0f} tokens/s until first tokens show it"
+            " (set prefill_rate)"
+        )
     reservation = _reservation(section, deployment.engine)
     index_block = _INDEX_BLOCK_TOKENS if block == 1 else block
     rule = ReplicaRule(
@@ -79,6 +82,7 @@ def ruled(name: str, models: tuple[str, ...], section: ServedSection, deployment
         pool=section.pool,
         prefill_window_tokens=_window(section, deployment),
         step_tokens=_known(deployment.max_batched_tokens),
+        learn_prefill=section.prefill_rate is None,
     )
     cache_blocks = None if cached_tokens is None else cached_tokens // index_block
     return RuledReplica(rule=rule, limit_tokens=limit, cache_blocks=cache_blocks, notes=tuple(notes))

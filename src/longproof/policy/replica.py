@@ -13,6 +13,7 @@ from longproof.policy.controller_config import BreakerRule, ReplicaRule, Waterma
 from longproof.policy.drain import Drain
 from longproof.policy.ledger import Ledger
 from longproof.policy.prefill_cost import PrefillCost
+from longproof.policy.prefill_pace import PrefillPace
 from longproof.policy.watermark import Caution, marked
 
 _UNBOUNDED_BLOCKS = 1 << 40
@@ -32,6 +33,7 @@ class Replica:
         self.pool = rule.pool
         self.block_tokens = rule.block_tokens
         self.prefill: PrefillCost = rule.prefill
+        self._pace = PrefillPace(rule.prefill) if rule.learn_prefill else None
         self.decode_ns_per_token = rule.decode_ns_per_token
         pools = tuple(marked(replace(pool, replica=rule.name), watermark) for pool in rule.pools)
         self.ledger = Ledger.of(pools, block_tokens=rule.block_tokens)
@@ -194,6 +196,13 @@ class Replica:
         self.pending_prefill_tokens -= tokens
         self.pending_prefill_ns -= work_ns
         self.busy_until_ns = min(self.busy_until_ns, now_ns + self.pending_prefill_ns)
+
+    def first_token(self, uncached_tokens: int, sent_ns: int, now_ns: int) -> None:
+        """The first token of a prefill was seen."""
+        self.worked()
+        if self._pace is not None:
+            self._pace.first_token(uncached_tokens, sent_ns, now_ns)
+            self.prefill = self._pace.cost
 
     def hand_over(self, request_id: str) -> None:
         """First token: the input is in the cache, and stages that only prefill are free again."""

@@ -71,6 +71,7 @@ def replica_rule(
     models: tuple[str, ...] = ("m",),
     prefill_window_tokens: int | None = None,
     slots: int | None = None,
+    learn_prefill: bool = False,
 ) -> ReplicaRule:
     """One replica with one pool of KV blocks and, with `slots`, a second one of places."""
     pools = [Pool(stage="kv", capacity_blocks=capacity_blocks, need=BlockNeed(block_tokens=block_tokens))]
@@ -86,6 +87,7 @@ def replica_rule(
         block_tokens=block_tokens,
         pool=pool,
         prefill_window_tokens=prefill_window_tokens,
+        learn_prefill=learn_prefill,
     )
 
 
