@@ -124,11 +124,12 @@ class Controller:
         not before `retry_after_ns` from now."""
         now_ns = self._at(now_ns)
         request = self._requests.get(request_id)
-        if request is None or request.phase is not Phase.PREFILLING or request.replica is None:
+        if request is None or not request.on_engine:  # its prefill may be taken as done: nobody saw a first token
             return []
         self._tally.engine_refusals += 1
         pause_ns = _ENGINE_BUSY_NS if retry_after_ns is None else max(1, retry_after_ns)
-        self._replicas[request.replica].refused(pause_ns, now_ns)
+        if request.replica is not None:
+            self._replicas[request.replica].refused(pause_ns, now_ns)
         self._bookings.unsend(request, now_ns)
         group = self._groups[request.arrival.model]
         if request.attempts > 2 * len(group.replicas):
