@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from longproof.gateway import ledger_postgres
 from longproof.gateway.ledger_rows import Intent, Settlement, Timing, settlement
 from longproof.gateway.ledger_store import LedgerStore, SqliteLedger, open_ledger
 from longproof.gateway.meter import MeterSettings, UsageMeter
@@ -99,6 +100,16 @@ def test_both_ledgers_give_the_same_rows_back(postgres: str, tmp_path: Path) -> 
     assert "secret" not in ledgers[0].place
     for ledger in ledgers:
         ledger.close()
+
+
+def test_every_row_is_read_once_when_there_are_more_than_a_page(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_postgres, "PAGE_ROWS", 3)
+    ledger = open_ledger(postgres)
+    many = [intent(100 + number // 2, gateway=f"page{number % 2}") for number in range(12)]  # two of each moment
+    ledger.write([*many, *map(ended, many)])
+    read = [one.entry for one, _ in ledger.settled(since_unix_ns=many[0].at_unix_ns + 5) if "page" in one.gateway]
+    assert read == sorted((one.entry for one in many), key=lambda entry: (int(entry.rpartition("-")[2]), entry))
+    ledger.close()
 
 
 def test_the_ledger_refuses_when_a_row_would_be_changed(postgres: str) -> None:

@@ -20,10 +20,11 @@ from longproof.gateway.ledger_sql import (
     by_table,
     intent_of,
     settled_of,
-    settled_query,
+    settled_page_query,
     unsettled_query,
 )
 
+PAGE_ROWS = 5_000
 _START_LOCK = 7_305_812
 """Two gateways may start at once, and IF NOT EXISTS alone races."""
 
@@ -45,8 +46,15 @@ class PostgresLedger:
         return [intent_of(row) for row in self._within([(unsettled_query(":value"), gateway)])]
 
     def settled(self, since_unix_ns: int = 0, until_unix_ns: int = FOR_EVER_NS) -> Iterator[Settled]:
-        query = settled_query(str(int(since_unix_ns)), str(int(until_unix_ns)))
-        yield from map(settled_of, self._within([(query, None)]))
+        after, entry = int(since_unix_ns), ""
+        while True:  # page by page: a year of requests is more than fits into memory
+            page = self._within([(settled_page_query(after, int(until_unix_ns), ":value", PAGE_ROWS), entry)])
+            for row in page:
+                intent, end = settled_of(row)
+                after, entry = end.at_unix_ns, end.entry
+                yield intent, end
+            if len(page) < PAGE_ROWS:
+                return
 
     def close(self) -> None:
         if self._db is not None:

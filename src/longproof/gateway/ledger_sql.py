@@ -25,10 +25,19 @@ def unsettled_query(mark: str) -> str:
 
 def settled_query(since: str, until: str) -> str:
     """Both rows of ended requests; the marks stand for Unix nanoseconds."""
+    return _settled(f"s.at_unix_ns >= {since} AND s.at_unix_ns < {until}")
+
+
+def settled_page_query(after: int, until: int, entry: str, rows: int) -> str:
+    """The next rows after the one of a time and an entry, for which the mark `entry` stands; "" = from that time on."""
+    later = f"(s.at_unix_ns > {after} OR (s.at_unix_ns = {after} AND s.entry > {entry}))"
+    return f"{_settled(f'{later} AND s.at_unix_ns < {until}')} LIMIT {rows}"
+
+
+def _settled(where: str) -> str:
     return (
         f"SELECT {_OF_INTENT}, {_OF_SETTLEMENT} FROM settlements s"  # noqa: S608 - our names
-        f" JOIN intents i ON i.entry = s.entry WHERE s.at_unix_ns >= {since} AND s.at_unix_ns < {until}"
-        " ORDER BY s.at_unix_ns, s.entry"
+        f" JOIN intents i ON i.entry = s.entry WHERE {where} ORDER BY s.at_unix_ns, s.entry"
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import astuple
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -91,7 +91,7 @@ class SqliteLedger:
             for table, batch in by_table(rows):
                 marks = ", ".join("?" * len(table.columns))
                 insert = f"INSERT INTO {table.name} VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - our names
-                self._db.executemany(insert, [astuple(row) for row in batch])
+                self._db.executemany(insert, map(attrgetter(*table.names), batch))
             self._db.execute("COMMIT")
         except BaseException:
             if self._db.in_transaction:
