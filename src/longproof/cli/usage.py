@@ -17,8 +17,13 @@ import click
     help="Sums by these, with commas between them: tenant, key, model, sku, pool, gateway, ending, day, month."
     " Without it every request is listed.",
 )
-@click.option("--since", type=click.DateTime(), help="Only requests that ended then or later (UTC).")
-@click.option("--until", type=click.DateTime(), help="Only requests that ended before (UTC).")
+@click.option(
+    "--since",
+    type=click.DateTime(),
+    metavar="TIME",
+    help="Only requests that ended then or later: 2026-11-30 or 2026-11-30T18:00:00, UTC.",
+)
+@click.option("--until", type=click.DateTime(), metavar="TIME", help="Only requests that ended before.")
 @click.option(
     "--format",
     "form",
