@@ -104,7 +104,11 @@ class Controller:
         request = self._requests.get(request_id)
         if request is None or request.phase is not Phase.PREFILLING or request.replica is None:
             return []
-        self._replicas[request.replica].first_token(request.uncached_tokens, request.dispatched_ns, now_ns)
+        replica = self._replicas[request.replica]
+        if request.arrival.streamed:
+            replica.first_token(request.uncached_tokens, request.dispatched_ns, now_ns)
+        else:  # the whole answer: it says nothing of how long its prefill took
+            replica.worked()
         self._bookings.prefilled(request, now_ns)
         return self._pump(self._groups[request.arrival.model], now_ns)
 
