@@ -32,6 +32,8 @@ from longproof.gateway.watch import Watch, Watched, WatchRules
 from longproof.testing.behaviour import Behaviour
 from longproof.testing.dialects import VLLM
 from longproof.testing.kv_publisher import KvEvents
+from longproof.testing.lie import Lie
+from longproof.testing.lies import SlowPrefill
 from longproof.testing.lying_engine import LyingEngine, lying_engine
 from longproof.testing.tokenizer_files import write_tokenizer_files
 
@@ -91,8 +93,9 @@ async def fleet(
     tokenizer: Path | None = None,
     wait_s: float = 1.0,
     doubt: str = "",
+    lies: tuple[Lie, ...] = (),
 ) -> AsyncIterator[Fleet]:
-    lying = lying_engine(Behaviour(dialect=VLLM, model=MODEL, kv_events=events))
+    lying = lying_engine(Behaviour(dialect=VLLM, model=MODEL, kv_events=events, lies=lies))
     async with lying as url:
         link = Link(url)
         engine = await connect(url)
@@ -185,6 +188,12 @@ async def test_degraded_by_tokenizer_when_the_engine_counts_in_place_of_ours() -
     async with fleet(KvEvents(), wait_s=5, doubt="m is not the engine's tokenizer") as found:
         await until(lambda: found.health() == (IndexState.DEGRADED, "m is not the engine's tokenizer"))
         assert found.trusted == []  # the events are good all the same
+
+
+async def test_a_busy_engine_is_waited_for_when_its_answer_takes_long() -> None:
+    # prefill of the probe takes three times as long as events may take after the answer
+    async with fleet(KvEvents(), lies=(SlowPrefill(delay_s=1.5),), wait_s=0.5) as found:
+        assert await found.settled() == (IndexState.OK, "")
 
 
 async def test_degraded_by_silence_when_nothing_is_published() -> None:

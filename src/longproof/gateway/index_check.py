@@ -1,7 +1,7 @@
 """The index's self-test: a new prompt is sent to a replica, and its blocks have to come back as events.
 
     new text ─▶ counted as every prompt is ─▶ names of its blocks      ┐
-            └─▶ the engine, one token of output ─▶ event ─▶ names      ┴▶ all there within `wait_s`: ok
+            └─▶ the engine, one token of output ─▶ event ─▶ names      ┴▶ all there `wait_s` after the answer: ok
                                                                         else: degraded, with the reason
 
 Done when a replica comes up, again every `retry_s` while it fails; between, what comes with ordinary traffic is looked
@@ -22,7 +22,7 @@ import orjson
 from longproof.domain.kv_event import KvEvent, KvStored
 from longproof.domain.request import Route
 from longproof.engines.link import Link
-from longproof.errors import EngineMisbehaved
+from longproof.errors import EngineMisbehaved, EngineUnreachable
 from longproof.gateway.ask import Ask, Json
 from longproof.gateway.index_health import (
     IndexHealth,
@@ -40,7 +40,7 @@ Count: TypeAlias = Callable[[Ask], Awaitable[Counted]]
 Credit: TypeAlias = Callable[[str], tuple[int, int] | None]
 OnHealth: TypeAlias = Callable[[IndexHealth], None]
 _PROBE_BLOCKS = 2
-_SEND_S = 30.0
+_SEND_S = 120.0
 _SUBSCRIBE_S = 0.2
 _RETRY_FACTOR, _LONGEST_RETRY_S = 4.0, 3_600.0
 _WORDS = ("lake", "river", "stone", "cloud", "field", "winter", "harbour", "lantern", "garden", "bridge", "market")
@@ -60,7 +60,8 @@ class Probed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRules:
     """`count` counts a probe as every prompt is. `credit`: blocks that the index promised and replies found, since
-    ever, by replica. `wait_s`: within it the probe's events must come; `retry_s` after a failure it is sent again."""
+    ever, by replica. `wait_s`: so long after its answer a probe's events must have come; `retry_s` after a failure it
+    is sent again."""
 
     count: Count
     credit: Credit = lambda _: None
@@ -135,6 +136,9 @@ class _Check:
         retry_s = self._rules.retry_s
         while True:
             trouble = await self._probe()
+            if trouble is None:
+                await asyncio.sleep(retry_s)
+                continue
             if not trouble:
                 self._tell(IndexState.OK, "")
                 while not trouble:
@@ -154,8 +158,9 @@ class _Check:
         promised, found_blocks = self._rules.credit(self._probed.replica) or (0, 0)
         return over_credit(promised - self._credit[0], found_blocks - self._credit[1])
 
-    async def _probe(self) -> str:
-        """Why it failed; "" when the blocks came."""
+    async def _probe(self) -> str | None:
+        """Why it failed; "" when the blocks came; None when nothing can be said since the engine is too busy to answer:
+        its events are not late as long as its answer is not there."""
         ask = self._ask()
         counted = await self._rules.count(ask)
         if not counted.exact or not counted.blocks:
@@ -164,14 +169,15 @@ class _Check:
         self._mark()
         self._wanted, self._came = set(counted.blocks), asyncio.Event()
         try:
+            await self._probed.link.post("/v1/completions", ask.fields, timeout_s=_SEND_S)
             async with asyncio.timeout(self._rules.wait_s):
-                await self._probed.link.post("/v1/completions", ask.fields, timeout_s=_SEND_S)
                 await self._came.wait()
         except TimeoutError:
             reasons = [diagnose(state, mark) for state, mark in zip(self._probed.states, self._marks, strict=True)]
             return reasons[self._nearest()]
         except EngineMisbehaved as problem:
-            return f"the engine did not take the probe: {problem.what[:200]}"
+            busy = isinstance(problem, EngineUnreachable) and "Timeout" in problem.what
+            return None if busy else f"the engine did not take the probe: {problem.what[:200]}"
         finally:
             self._wanted = set()
         size = next((found for state in self._probed.states if (found := wrong_size(state))), "")
