@@ -298,6 +298,32 @@ def test_a_choice_is_the_same_and_changes_nothing_when_it_is_asked_for_twice(
     assert all(score.cost_ns >= score.predicted_ttft_ns for score in choice.scores)
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 40)), min_size=2, max_size=5),
+    st.integers(100, 4_000),
+    st.integers(1, 50_000),
+)
+def test_more_work_on_a_replica_never_draws_a_request_there(
+    loads: list[tuple[int, int]], tokens: int, more: int
+) -> None:
+    router = PrefixRouter(RoutingRule(pools=PoolRule(long_from_tokens=None)))
+    views: list[View] = []
+    for at, (pending, blocks) in enumerate(loads):
+        router.follow(str(at), block_tokens=BLOCK, cache_blocks=500, events=True)
+        router.on_kv_event(str(at), KvStored(blocks=tuple(range(1, 1 + blocks))), 0)
+        views.append(View(str(at), pending_prefill_tokens=pending))
+    arrival = _arrival(tokens=tokens)
+    chosen = router.choose(arrival, views, 0).replica
+    for at, view in enumerate(views):
+        if view.name != chosen:
+            busier = [
+                *views[:at],
+                replace(view, pending_prefill_tokens=view.pending_prefill_tokens + more),
+                *views[at + 1 :],
+            ]
+            assert router.choose(arrival, busier, 0).replica == chosen
+
+
 def test_a_request_meant_for_one_replica_goes_there_or_waits_when_others_are_better() -> None:
     router = _router()
     router.on_kv_event("b", KvStored(blocks=tuple(range(1, 9))), 0)
