@@ -44,12 +44,13 @@ async def shell() -> AsyncIterator[Callable[..., Awaitable[Shell]]]:
         stall_s: float = 5.0,
         silence_s: float = 20.0,
         tls: Tls | None = None,
+        controller: Any = None,
         **settings: Any,
     ) -> Shell:
         upstream = await Upstream().__aenter__()
         replicas = [Replica(name=f"r{i}", url=url, models=(MODEL,)) for i, url in enumerate(urls)]
         fleet = Fleet(tuple(replicas), upstream)
-        controller = StandIn([replica.name for replica in replicas], **settings)
+        controller = controller or StandIn([replica.name for replica in replicas], **settings)
         clock, books, routes = SystemClock(), Books(), Routes()
         desk, ring = Desk(controller, clock), KeyRing.of(keys or [])
         around = Surroundings(desk=desk, fleet=fleet, counting=ByBytes(), meter=books, clock=clock, silence_s=silence_s)
