@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -129,6 +130,7 @@ def test_one_request_is_the_same_in_books_metrics_page_and_log(start: Start, tmp
         view = asyncio.run(first_view(gateway.url))
         assert gateway.get("/dashboard/events", key="sk-team").status_code == 403
         assert gateway.get("/dashboard/events", key="sk-nobody").status_code == 401
+        assert gateway.get("/metrics", key="sk-team").status_code == 403  # tenants and money are in it
         gateway.end()
     usage = answer.json()["usage"]
     assert refused.status_code == 400
@@ -178,6 +180,33 @@ def test_no_usage_is_lost_or_doubled_when_the_gateway_is_killed_mid_stream(start
     # progress is noted every 16 events; what the client got before the kill was 40 tokens and perhaps a few more
     assert 32 - 16 <= cut.output_tokens <= tokens + 1
     assert replay_log(tmp_path / "decisions-2.jsonl").same
+
+
+def test_metrics_ask_for_no_key_when_they_are_open(start: Start) -> None:
+    with lying_engine(HONEST.but(dialect=VLLM, token_s=0.0)) as url:
+        gateway = start(url, "open_metrics = true")
+        assert httpx.get(f"{gateway.url}/metrics").status_code == 200
+        assert gateway.get("/dashboard/events", key="sk-team").status_code == 403
+
+
+def test_nothing_is_sent_when_it_cannot_be_written_down(start: Start, tmp_path: Path) -> None:
+    engine = lying_engine(HONEST.but(dialect=VLLM, token_s=0.0))
+    with engine as url:
+        gateway = start(url)
+        assert gateway.chat().status_code == 200
+        sent = len(engine.log.requests)
+        # a file size limit stands in for a full disk; the journal's next segment is longer than it
+        resource.prlimit(gateway.process.pid, resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY))
+        refused = gateway.chat()
+        told = figures(gateway.get("/metrics").text)["longproof_meter_ok", ()]
+        resource.prlimit(gateway.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        again = gateway.chat()
+        gateway.end()
+    assert (refused.status_code, told) == (503, 0)
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert len(engine.log.requests) == sent + 1
+    assert again.status_code == 200
+    assert [row.ending for _, row in books(tmp_path)] == ["completed"] * 2
 
 
 def test_an_engine_gets_our_span_as_its_parent_when_traces_are_wanted(start: Start, tmp_path: Path) -> None:

@@ -70,8 +70,9 @@ class GatewaySection(Section):
     that sends nothing for so long is given up; `stall`: a client that takes nothing for so long is; `keepalive`: of
     silence before a comment goes into a stream ("0s": none). `drain_grace`: still accepting after SIGTERM;
     `drain_within`: then what is open may take so long. `state`: directory for usage journal and ledger, None = usage is
-    not written down. `pass_through`: further engine routes that are passed on as they are. `traces`: an OTLP/HTTP
-    collector; `trace_share`: of requests that come without a trace, those that get one."""
+    not written down. `pass_through`: further engine routes that are passed on as they are. `open_metrics`: /metrics
+    asks for no key where there are keys. `traces`: an OTLP/HTTP collector; `trace_share`: of requests that come without
+    a trace, those that get one."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -89,6 +90,7 @@ class GatewaySection(Section):
     state: Path | None = None
     ledger: str | None = None
     decision_log: Path | None = None
+    open_metrics: bool = False
     traces: str | None = None
     trace_share: float = 1.0
     pass_through: tuple[str, ...] = ()

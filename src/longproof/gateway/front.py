@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aiohttp.web import BaseRequest
+from aiohttp.web import BaseRequest, StreamResponse
 
 from longproof.clock import NS_PER_S
 from longproof.gateway.config import GatewaySection
@@ -20,7 +20,7 @@ from longproof.gateway.keys import KeyRing
 from longproof.gateway.models import ModelList
 from longproof.gateway.pass_through import SAFE_ROUTES, PassThrough
 from longproof.gateway.prefixes import ROUTE, PrefixRoutes
-from longproof.gateway.routes import Routes
+from longproof.gateway.routes import Endpoint, Routes
 from longproof.gateway.sight import Sight
 from longproof.gateway.warming import Warming
 
@@ -62,7 +62,9 @@ def front_of(
     passing = PassThrough(around.fleet, intake, keys, around.clock, timeout_s=section.silence / NS_PER_S)
     warming = Warming(around, prefixes, sight.sources.fleet)
     pinned = PrefixRoutes(prefixes, around.fleet, intake, keys, warming.caches)
-    dashboard = Dashboard(sight.sources, for_admins(keys))
+    admins_only = for_admins(keys)
+    dashboard = Dashboard(sight.sources, admins_only)
+    metrics = sight.metrics.answer if section.open_metrics else guarded(sight.metrics.answer, admins_only)
     routes = Routes()
     routes.add("POST", "/v1/chat/completions", generations.chat)
     routes.add("POST", "/v1/completions", generations.completions)
@@ -74,12 +76,22 @@ def front_of(
     for path in ("/health", "/live"):
         routes.add("GET", path, health.live)
     routes.add("GET", "/ready", health.ready)
-    routes.add("GET", "/metrics", sight.metrics.answer)
+    routes.add("GET", "/metrics", metrics)
     routes.add("GET", "/dashboard", dashboard.page)
     routes.add("GET", "/dashboard/events", dashboard.events)
     for path in dict.fromkeys((*SAFE_ROUTES, *section.pass_through)):
         routes.add("POST", path, passing.answer)
     return Front(routes=routes, health=health, dashboard=dashboard, intake=intake, warming=warming)
+
+
+def guarded(endpoint: Endpoint, guard: Callable[[BaseRequest], None]) -> Endpoint:
+    """An endpoint behind a guard."""
+
+    async def answer(request: BaseRequest) -> StreamResponse:
+        guard(request)
+        return await endpoint(request)
+
+    return answer
 
 
 def for_admins(keys: KeyRing) -> Callable[[BaseRequest], None]:
