@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from gateway_standin import MODEL, Shell
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longproof.domain.request import Route
@@ -61,6 +61,7 @@ def post(body: bytes, *headers: bytes) -> bytes:
     return b"\r\n".join(head) + b"\r\n\r\n" + body
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # about a busy machine, not about the body
 @given(body=st.binary(max_size=64) | st.dictionaries(field_names, json_values).map(lambda v: json.dumps(v).encode()))
 def test_a_body_is_an_ask_or_a_bad_request_whatever_it_holds(body: bytes) -> None:
     for route in Route:

@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longproof.domain.events import Usage
@@ -20,8 +20,11 @@ TOKEN = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
 ONLY_USAGE = b'data: {"choices":[],"usage":' + json.dumps(USAGE).encode() + b"}\n\n"
 DONE = b"data: [DONE]\n\n"
 NS_PER_S = 1_000_000_000
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""How long a draw takes is about the machine."""
 
 
+@UNTIMED
 @given(text=st.text(), before=st.booleans(), detail=st.dictionaries(st.text(max_size=4), st.integers(), max_size=3))
 def test_usage_is_found_whatever_the_answer_says(text: str, before: bool, detail: dict[str, int]) -> None:
     said = {"choices": [{"message": {"content": f'"usage":{{"prompt_tokens":1}}{text}'}}]}
@@ -48,6 +51,7 @@ def test_only_counts_that_can_be_are_believed(usage: object, found: Usage | None
     assert usage_in(json.dumps({"usage": usage}).encode()) == found
 
 
+@UNTIMED
 @given(cuts=st.lists(st.integers(1, len(TOKEN * 3 + ONLY_USAGE + DONE) - 1), max_size=8))
 def test_a_stream_without_our_usage_comes_out_wherever_it_is_cut(cuts: list[int]) -> None:
     whole = TOKEN * 3 + ONLY_USAGE + DONE
@@ -61,6 +65,7 @@ def test_a_stream_without_our_usage_comes_out_wherever_it_is_cut(cuts: list[int]
     assert flow.usage.prompt_tokens == 9
 
 
+@UNTIMED
 @given(cuts=st.lists(st.integers(1, 400), max_size=8))
 def test_nothing_is_changed_when_the_client_asked_for_usage(cuts: list[int]) -> None:
     whole = TOKEN * 3 + ONLY_USAGE + DONE
