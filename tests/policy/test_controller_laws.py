@@ -267,6 +267,7 @@ class Gateway(RuleBasedStateMachine):
                 assert stage.used_blocks <= stage.held_blocks - stage.foreign_blocks
         for tenant in seen.tenants:
             mine = [r for r in live.values() if r.arrival.tenant == tenant.name]
+            assert self.controller._tenants.of(tenant.name).here == len(mine)
             assert tenant.running == sum(r.replica is not None for r in mine)
             assert tenant.waiting == sum(r.phase.name == "WAITING" for r in mine)
             assert tenant.held_tokens == sum(r.held_tokens for r in mine)

@@ -102,9 +102,9 @@ def test_nobody_saves_up_service_when_it_has_been_away() -> None:
     )
     tenants = Tenants(ControllerConfig(replicas=(rule,), tenants=(TenantRule(name="vip", weight=4.0),)))
     busy, away = tenants.of("busy"), tenants.of("away")
-    busy.running = 1
+    tenants.enter(busy)
     busy.serve(100 * S)
-    tenants.lift(away)
+    tenants.enter(away)
     assert away.virtual_ns == 100 * S  # level with the least served of those at work
     assert tenants.of("vip").rule.weight == 4.0
     assert tenants.of("anybody").rule.weight == 1.0

@@ -20,7 +20,6 @@ from longproof.policy.output_measure import OutputMeasure
 from longproof.policy.placing import Group, Placing
 from longproof.policy.replica import Replica
 from longproof.policy.request_state import Phase, Request
-from longproof.policy.tenants import Tenants
 
 _OUTPUT_WEIGHT = 2
 """An output token counts as so many input tokens of service (as in VTC, arXiv 2401.00588, section 3)."""
@@ -32,23 +31,18 @@ class Bookings:
     def __init__(
         self,
         replicas: dict[str, Replica],
-        tenants: Tenants,
         router: Router,
         outputs: OutputMeasure,
         placing: Placing,
     ) -> None:
         self._replicas = replicas
-        self._tenants = tenants
         self._router = router
         self._outputs = outputs
         self._placing = placing
 
     def queue(self, request: Request, group: Group) -> None:
         """It waits from now on."""
-        tenant = request.tenant
-        if not tenant.waiting and not tenant.running:
-            self._tenants.lift(tenant)
-        tenant.waiting += 1
+        request.tenant.waiting += 1
         request.phase = Phase.WAITING
         self.size(request, group)
         group.queue.add(request.ticket)
@@ -61,8 +55,6 @@ class Bookings:
 
     def book(self, request: Request, replica: Replica, now_ns: int) -> None:
         """Its room at `replica` is taken; its prefill is charged there from now on."""
-        if not request.tenant.waiting and not request.tenant.running:
-            self._tenants.lift(request.tenant)
         request.replica, request.booked_ns = replica.name, now_ns
         request.booked_tokens = request.uncached_tokens
         request.prefill_ns = replica.prefill.ns(request.uncached_tokens, request.cached_tokens)
@@ -141,6 +133,7 @@ class Bookings:
             self.unqueue(request, group)
         self.leave(request, now_ns)
         request.hold(0, now_ns)
+        request.tenant.here -= 1
         request.tenant.settle(request.expected_token_ns, request.used_token_ns, now_ns)
         group.stop_emptying(request.arrival.id)
 

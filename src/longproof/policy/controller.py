@@ -52,7 +52,7 @@ class Controller:
         self._outputs = OutputMeasure()
         self._placing = Placing(router, self._outputs, config.slo)
         self._entrance = Entrance(config, self._tenants)
-        self._bookings = Bookings(self._replicas, self._tenants, router, self._outputs, self._placing)
+        self._bookings = Bookings(self._replicas, router, self._outputs, self._placing)
         self._requests: dict[str, Request] = {}
         self._tally = Tally()
         self._room = WaitingRoom(self._requests, self._placing, self._bookings, self._tally)
@@ -245,6 +245,7 @@ class Controller:
 
     def _enter(self, arrival: Arrival, group: Group, now_ns: int) -> Request:
         tenant = self._tenants.of(arrival.tenant)
+        self._tenants.enter(tenant)
         self._number += 1
         ticket = Ticket(arrival.id, tenant, arrival.priority, 0, now_ns, self._number)
         request = Request(

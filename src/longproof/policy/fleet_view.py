@@ -128,7 +128,7 @@ class FleetView:
 
     def _tenants(self, now_ns: int) -> tuple[TenantSnapshot, ...]:
         known = self.tenants.all()
-        least = min((t.virtual_ns for t in known.values() if t.running or t.waiting), default=0.0)
+        least = min((t.virtual_ns for t in known.values() if t.here), default=0.0)
         found: list[TenantSnapshot] = []
         for name, tenant in known.items():
             left, budget = tenant.left_token_ns(now_ns), tenant.rule.budget

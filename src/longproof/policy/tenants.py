@@ -19,9 +19,11 @@ from longproof.policy.controller_config import NS_PER_S, ControllerConfig, Tenan
 
 @dataclass(slots=True, eq=False)
 class Tenant:
-    """One tenant's accounts. Token-seconds are kept as integer token-nanoseconds."""
+    """One tenant's accounts. `here` counts its requests that have not ended, `running` those with a place at a replica.
+    Token-seconds are kept as integer token-nanoseconds."""
 
     rule: TenantRule
+    here: int = 0
     running: int = 0
     waiting: int = 0
     held_tokens: int = 0
@@ -112,14 +114,15 @@ class Tenants:
         self._rules = {rule.name: rule for rule in config.tenants}
         self._other = config.other_tenants
         self._known: dict[str, Tenant] = {}
+        self._active: dict[int, Tenant] = {}
 
     def of(self, name: str) -> Tenant:
         """The accounts of one tenant."""
         found = self._known.get(name)
         if found is None:
             if len(self._known) >= _MOST_REMEMBERED:
-                self._known = {n: t for n, t in self._known.items() if t.waiting or t.running or t.rule.budget}
-            found = Tenant(self._rules.get(name, self._other), virtual_ns=self._least())
+                self._known = {n: t for n, t in self._known.items() if t.here or t.rule.budget}
+            found = Tenant(self._rules.get(name, self._other))
             self._known[name] = found
         return found
 
@@ -127,10 +130,13 @@ class Tenants:
         """By name."""
         return self._known
 
-    def lift(self, tenant: Tenant) -> None:
-        """`tenant` begins to wait: what it did not ask for while it was away is not saved up. It starts level with the
-        least served of those that have work."""
-        tenant.virtual_ns = max(tenant.virtual_ns, self._least())
-
-    def _least(self) -> float:
-        return min((t.virtual_ns for t in self._known.values() if t.waiting or t.running), default=0.0)
+    def enter(self, tenant: Tenant) -> None:
+        """A request of `tenant` came in. If it has no other, what it did not ask for while it was away is not saved up:
+        it starts level with the least served of those that are here."""
+        tenant.here += 1
+        if tenant.here > 1:
+            return
+        self._active = {key: t for key, t in self._active.items() if t.here and t is not tenant}
+        least = min((t.virtual_ns for t in self._active.values()), default=0.0)
+        tenant.virtual_ns = max(tenant.virtual_ns, least)
+        self._active[id(tenant)] = tenant
