@@ -55,7 +55,6 @@ def serve(fleet: str | None, check: bool, **choices: Any) -> int:
     config = _config(fleet, choices)
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    from longproof.cli.proven_limits import proven_limits
     from longproof.clock import NS_PER_S, SystemClock
     from longproof.domain.units import parse_duration_ns
     from longproof.gateway.serve import Serving
@@ -67,6 +66,10 @@ def serve(fleet: str | None, check: bool, **choices: Any) -> int:
     within_s = parse_duration_ns(choices["engines_within"]) / NS_PER_S
 
     def proven(running: Mapping[str, Sequence[Deployment]]) -> Mapping[str, ProvenLimits]:
+        if not config.claim:
+            return {}
+        from longproof.cli.proven_limits import proven_limits  # statistics: half a second that only a claim costs
+
         return proven_limits(config.claim, config.directory, running, SystemClock().wall().date())
 
     if check:
