@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from longproof.domain.kv_event import KvEvent
 from longproof.policy.admission import UPFRONT, AdmissionRule, Reservation
 from longproof.policy.arrivals import Arrival
-from longproof.policy.choice import Choice, ReplicaView, Score
-from longproof.policy.controller_config import ReplicaRule
+from longproof.policy.choice import Choice, ReplicaView, Router, Score
+from longproof.policy.controller import Controller
+from longproof.policy.controller_config import ControllerConfig, ReplicaRule, WatermarkRule
 from longproof.policy.ledger import Pool
 from longproof.policy.need import BlockNeed
 from longproof.policy.prefill_cost import PrefillCost
@@ -117,3 +119,15 @@ def arrival(
         deadline_ns=deadline_ns,
         streamed=streamed,
     )
+
+
+def controller_of(*replicas: ReplicaRule, router: Router | None = None, **rules: Any) -> Controller:
+    """A controller of these replicas (one of 100 blocks when none is given) without watermarks, unless `rules` (fields
+    of ControllerConfig) say otherwise."""
+    given: dict[str, Any] = {"watermark": WatermarkRule(stop=1.0, resume=1.0), **rules}
+    return Controller(ControllerConfig(replicas=replicas or (replica_rule(),), **given), router or LeastBacklog())
+
+
+def held_blocks(controller: Controller) -> int:
+    """What the first stage of its first replica holds."""
+    return controller.snapshot(0).replicas[0].stages[0].held_blocks
