@@ -145,6 +145,19 @@ async def test_503_and_nothing_kept_when_open_bodies_fill_the_intake(shell: Star
     assert b"Retry-After: 1" in answer
 
 
+async def test_a_body_is_let_go_when_its_answer_has_begun(shell: Start, until: Until) -> None:
+    engine = lying_engine(HONEST.but(token_s=0.05))
+    async with engine as url:
+        gateway = await shell([url])
+        response = await gateway.chat("word " * 500, stream=True, max_tokens=40)
+        await response.content.readuntil(b"data: ")
+        held = gateway.intake.open_bytes
+        response.close()
+        await until(lambda: len(gateway.controller.ended) == 1)
+    assert held == 0
+    assert gateway.intake.open_bytes == 0
+
+
 async def test_408_when_a_body_does_not_arrive_in_time(shell: Start) -> None:
     async with lying_engine() as url:
         gateway = await shell([url], body_timeout_s=0.1)

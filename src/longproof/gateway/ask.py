@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,14 @@ class Ask:
     key: str = ""
     priority: int = 0
     received_ns: int = 0
+    on_dropped: Callable[[], None] | None = None
+
+    def drop_body(self) -> None:
+        """Nobody will send it again: its bytes go, and whoever counts them is told, once."""
+        self.body = b""
+        told, self.on_dropped = self.on_dropped, None
+        if told is not None:
+            told()
 
     def forget_prompt(self) -> None:
         """Drops the parsed prompt; the body's bytes stay."""

@@ -184,7 +184,7 @@ class Exchange:
             data = await content.readany()
             if (busy := busy_in_stream(data)) is not None and not down.first_byte:
                 raise Refused(busy, None)
-            self._ask.body = b""  # nothing will be sent a second time
+            self._ask.drop_body()  # nothing will be sent a second time
             await down.open()
             while data:
                 if out := flow.take(data):
@@ -227,6 +227,7 @@ class Exchange:
         self._around.desk.first_token(self._ask.id)
 
     async def _relay_plain(self, response: aiohttp.ClientResponse) -> StreamResponse:
+        self._ask.drop_body()
         try:
             body = await response.read()
         except aiohttp.ClientError as problem:

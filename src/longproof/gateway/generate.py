@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from aiohttp.web import BaseRequest, StreamResponse
 
@@ -66,33 +67,42 @@ class Generations:
     async def _answer(self, request: BaseRequest, route: Route) -> StreamResponse:
         rule = self._keys.rule_of(request.headers.getall("Authorization", ()))
         body = await self._intake.read(request)
-        body_bytes = len(body)
         try:
-            request_id = f"lp-{self._boot}-{next(self._numbers)}"
-            if body_bytes < _LARGE_BYTES:
-                ask = parsed(body, route, request_id=request_id)
-            else:
-                async with self._large:  # one at a time: between two of them the loop has its turn
-                    ask = parsed(body, route, request_id=request_id)
-            del body  # the Ask lets go of it as soon as nobody needs it again
-            replicas = self._around.fleet.serving(ask.model)
-            now_ns = ask.received_ns = self._around.clock.now_ns()
-            self._keys.enter(rule, ask.model, now_ns)
-            try:
-                self._own(ask, rule, request)
-                bound = self._around.counting.bound(ask)
-                arrival = self._arrival(ask, bound)
-                require_within(rule, arrival.input_tokens, arrival.output_tokens, exact=arrival.exact)
-                usage = all(replica.usage_in_streams for replica in replicas)
-                ask.body = engine_body(ask, usage_in_streams=usage, salt=ask.salt if rule.prefix_salt else "")
-                shown_id = _shown_id(request, request_id)
-                down = Downstream(request, shown_id, keepalive_s=self._rules.keepalive_s, stall_s=self._rules.stall_s)
-                exchange = Exchange(self._around, ask, bound, down, self._headers(request, request_id))
-                return await exchange.run(arrival)
-            finally:
-                self._keys.leave(rule)
+            ask = await self._parsed(body, route)
+        except BaseException:
+            self._intake.release(len(body))
+            raise
+        ask.on_dropped = partial(self._intake.release, len(body))
+        del body  # the Ask lets go of it as soon as nobody needs it again
+        try:
+            return await self._exchanged(request, ask, rule)
         finally:
-            self._intake.release(body_bytes)
+            ask.drop_body()
+
+    async def _parsed(self, body: bytes, route: Route) -> Ask:
+        request_id = f"lp-{self._boot}-{next(self._numbers)}"
+        if len(body) < _LARGE_BYTES:
+            return parsed(body, route, request_id=request_id)
+        async with self._large:  # one at a time: between two of them the loop has its turn
+            return parsed(body, route, request_id=request_id)
+
+    async def _exchanged(self, request: BaseRequest, ask: Ask, rule: KeyRule) -> StreamResponse:
+        replicas = self._around.fleet.serving(ask.model)
+        now_ns = ask.received_ns = self._around.clock.now_ns()
+        self._keys.enter(rule, ask.model, now_ns)
+        try:
+            self._own(ask, rule, request)
+            bound = self._around.counting.bound(ask)
+            arrival = self._arrival(ask, bound)
+            require_within(rule, arrival.input_tokens, arrival.output_tokens, exact=arrival.exact)
+            usage = all(replica.usage_in_streams for replica in replicas)
+            ask.body = engine_body(ask, usage_in_streams=usage, salt=ask.salt if rule.prefix_salt else "")
+            shown_id, rules = _shown_id(request, ask.id), self._rules
+            down = Downstream(request, shown_id, keepalive_s=rules.keepalive_s, stall_s=rules.stall_s)
+            exchange = Exchange(self._around, ask, bound, down, self._headers(request, ask.id))
+            return await exchange.run(arrival)
+        finally:
+            self._keys.leave(rule)
 
     def _own(self, ask: Ask, rule: KeyRule, request: BaseRequest) -> None:
         """Whose it is."""
