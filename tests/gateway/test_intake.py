@@ -166,6 +166,20 @@ async def test_408_when_a_body_does_not_arrive_in_time(shell: Start) -> None:
     assert gateway.intake.open_bytes == 0
 
 
+@pytest.mark.parametrize("chunk", [b"ZZ\r\n", b"-1\r\nx\r\n", b"5\r\nabcdefgh", b"5;" + b"x" * 40_000 + b"\r\n"])
+async def test_a_body_that_is_framed_wrongly_is_a_bad_request_and_nothing_is_kept(
+    shell: Start, until: Until, chunk: bytes
+) -> None:
+    engine = lying_engine()
+    async with engine as url:
+        gateway = await shell([url], body_timeout_s=0.5)
+        answer = await raw(gateway.url, post(b"1\r\n{\r\n" + chunk, b"Transfer-Encoding: chunked"))
+        await until(lambda: gateway.routes.open == 0)
+    assert b" 500 " not in answer.split(b"\r\n")[0]
+    assert engine.log.requests == []
+    assert gateway.intake.open_bytes == 0
+
+
 async def test_a_compressed_body_is_refused_before_it_can_grow(shell: Start) -> None:
     async with lying_engine() as url:
         gateway = await shell([url])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import orjson
-from aiohttp.web import BaseRequest
+from aiohttp.web import BaseRequest, RequestPayloadError
 
 from longproof.clock import NS_PER_S
 from longproof.domain.request import Route
@@ -67,6 +67,8 @@ class Intake:
             if isinstance(problem, TimeoutError):
                 message = f"the body did not arrive within {self.body_timeout_s:g} s"
                 raise ApiError(Problem(status=408, code="body_timeout", message=message)) from None
+            if isinstance(problem, RequestPayloadError):
+                raise bad_request("the body is not framed as its headers say", code="invalid_framing") from None
             raise
 
     def release(self, body_bytes: int) -> None:
