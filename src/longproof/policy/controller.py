@@ -175,7 +175,7 @@ class Controller:
         """An engine's metrics. KeyError for a replica that is not in the configuration."""
         now_ns = self._at(now_ns)
         found = self._replicas[replica]
-        found.sampled(sample, found.ledger.used_blocks(self._lengths()), now_ns)
+        found.sampled(sample, found.ledger.used_blocks(self._lengths(found)), now_ns)
         return self._pump_all(now_ns)
 
     def on_kv_event(self, replica: str, event: KvEvent, now_ns: int) -> None:
@@ -219,16 +219,18 @@ class Controller:
                 actions.append(self._turn_away(request, group, late, now_ns))
         for replica in self._replicas.values():
             replica.apply_caution(now_ns)
-        for request in self._requests.values():
-            if request.phase is Phase.PREFILLING and not request.arrival.streamed and now_ns >= request.prefilled_by_ns:
-                self._bookings.prefilled(request, now_ns)
+            for request_id in replica.ledger.requests():
+                request = self._requests[request_id]
+                unseen = request.phase is Phase.PREFILLING and not request.arrival.streamed
+                if unseen and now_ns >= request.prefilled_by_ns:
+                    self._bookings.prefilled(request, now_ns)
         return actions + self._pump_all(now_ns)
 
     def snapshot(self, now_ns: int) -> FleetSnapshot:
         """Everything, as it is."""
         view = FleetView(self.config, self._replicas, self._group_list, self._tenants, self._requests, self._router)
         now_ns = max(now_ns, self._now_ns)
-        lengths = self._lengths()
+        lengths = self._lengths(*self._replicas.values())
         for request_id in lengths:  # of a prefill that is under way, the part that should be done by now
             request = self._requests[request_id]
             if request.phase is Phase.PREFILLING and request.prefill_ns:
@@ -351,10 +353,7 @@ class Controller:
         waiting = [group for group in self._group_list if len(group.queue)]
         return [action for group in waiting for action in self._room.pump(group, now_ns)]
 
-    def _lengths(self) -> dict[str, int]:
+    def _lengths(self, *replicas: Replica) -> dict[str, int]:
         """Tokens by request that are in a cache by now; of those nobody sees the output of, what they may become."""
-        return {
-            request_id: request.held_tokens
-            for request_id, request in self._requests.items()
-            if request.on_engine and request.arrival.streamed
-        }
+        there = [self._requests[request_id] for replica in replicas for request_id in replica.ledger.requests()]
+        return {r.arrival.id: r.held_tokens for r in there if r.on_engine and r.arrival.streamed}
