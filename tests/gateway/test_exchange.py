@@ -273,6 +273,21 @@ async def test_a_slow_reader_stops_the_engines_stream_when_its_buffers_are_full(
     assert engine.log.last.output_tokens < 20_000
 
 
+async def test_a_request_is_served_by_its_bound_when_counting_breaks(
+    shell: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("gateway_standin.ByBytes.count", broken)
+    async with lying_engine() as url:
+        gateway = await shell([url], count=True)
+        response = await gateway.chat("word " * 100)
+    assert response.status == 200
+    assert gateway.controller.names("counted")
+    assert "ZeroDivisionError" in caplog.text
+
+
 async def test_the_exact_length_is_told_when_the_controller_asks_for_it(shell: Start) -> None:
     async with lying_engine() as url:
         gateway = await shell([url], count=True)

@@ -14,6 +14,7 @@ make the answer twice; once a byte was passed on, it would.
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 
 import aiohttp
@@ -42,6 +43,7 @@ from longproof.gateway.usage import usage_in
 from longproof.policy.actions import Dispatch, Refusal
 from longproof.policy.arrivals import Arrival, Ended, EndKind
 
+_log = logging.getLogger("longproof.gateway")
 _REPORT_EVERY_TOKENS = 16
 _LONGEST_ERROR_BYTES = 1 << 20
 _UNREACHED_BACKOFF_NS = 2 * NS_PER_S
@@ -255,7 +257,11 @@ class Exchange:
         return await self._down.fail(problem)
 
     async def _count(self, *, exact: bool) -> None:
-        counted = await self._around.counting.count(self._ask, exact=exact)
+        try:
+            counted = await self._around.counting.count(self._ask, exact=exact)
+        except Exception:  # a bug in counting must not let a request wait for ever: its bound is never too small
+            _log.exception("counting %s", self._ask.id)
+            counted = self._bound
         self._bound = counted
         self._around.desk.counted(self._ask.id, counted)
 

@@ -101,6 +101,7 @@ class Upstream:
     ) -> None:
         if self._session is not None:
             await self._session.close()
+            await asyncio.sleep(0)  # transports end a turn of the loop after they were closed
 
     async def send(
         self, url: URL, headers: dict[str, str], body: bytes | None, *, method: str = "POST"
