@@ -48,10 +48,10 @@ class Downstream:
         "_said",
         "_stall_s",
         "_writer",
-        "_written_s",
         "first_byte",
         "headers",
         "status",
+        "written_s",
     )
 
     def __init__(self, request: BaseRequest, request_id: str, *, keepalive_s: float, stall_s: float) -> None:
@@ -63,7 +63,8 @@ class Downstream:
         self._writer: StreamWriter | None = None
         self._beat: asyncio.TimerHandle | None = None
         self._said: asyncio.Task[None] | None = None
-        self._written_s = 0.0
+        self.written_s = self._loop.time()
+        """When something was last passed on, on the loop's clock."""
         self._between_events = True
         self.headers: dict[str, str] = {REQUEST_ID: request_id}
         self.status = 0
@@ -78,7 +79,7 @@ class Downstream:
     def keep_alive(self) -> None:
         """Begins with comments: this answer will be a stream, and the client may have to wait for it."""
         if self._keepalive_s > 0 and self._beat is None:
-            self._written_s = self._loop.time()
+            self.written_s = self._loop.time()
             self._beat = self._loop.call_later(self._keepalive_s, self._on_beat)
 
     async def open(self, *, upstream: dict[str, str] | None = None) -> None:
@@ -99,7 +100,7 @@ class Downstream:
             raise ConnectionResetError("the client has left")
         self.first_byte = True
         self._between_events = data.endswith(b"\n\n")
-        self._written_s = self._loop.time()
+        self.written_s = self._loop.time()
         await writer.write(data, drain=False)
         if transport.get_write_buffer_size() > _HIGH_BYTES:
             await self._drained(writer)
@@ -159,7 +160,7 @@ class Downstream:
 
     def _on_beat(self) -> None:
         now_s = self._loop.time()
-        quiet_s = now_s - self._written_s
+        quiet_s = now_s - self.written_s
         if quiet_s < self._keepalive_s:
             self._beat = self._loop.call_later(self._keepalive_s - quiet_s, self._on_beat)
             return
@@ -167,7 +168,7 @@ class Downstream:
         transport = self._request.transport
         if transport is None or not self._between_events or transport.get_write_buffer_size() > 0:
             return
-        self._written_s = now_s
+        self.written_s = now_s
         self._said = self._loop.create_task(self._say())
 
     async def _say(self) -> None:

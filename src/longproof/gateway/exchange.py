@@ -219,10 +219,9 @@ class Exchange:
             self._around.meter.passed(self._ask.id, events)
         if is_error_event(data):
             flow.failed = True
-        loop_s = asyncio.get_running_loop().time()
-        limit = self._limit
-        if limit is not None and (limit.when() or 0) < loop_s + self._around.silence_s - 1:
-            limit.reschedule(loop_s + self._around.silence_s)
+        limit, until_s = self._limit, self._down.written_s + self._around.silence_s
+        if limit is not None and (limit.when() or 0) < until_s - 1:
+            limit.reschedule(until_s)
 
     def _first_token(self) -> None:
         self._first_token_ns = self._around.clock.now_ns()

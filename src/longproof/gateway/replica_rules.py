@@ -31,6 +31,8 @@ _UNBOUNDED_BLOCKS = 1 << 50
 _ONE_EACH = BlockNeed(full_groups=0, fixed_blocks=1)
 """A pool that counts requests: whatever its length, a request takes one place, and nobody grows into more."""
 _INDEX_BLOCK_TOKENS = 16
+_GUESSED_BLOCK_TOKENS = 64
+"""Where nobody's events have to be matched, longer blocks cost a quarter to name and to look up."""
 _ASSUMED_PREFILL_TOKENS_PER_S = 10_000.0
 _ASSUMED_DECODE_NS = 20_000_000
 _STEP_TOKENS = 8_192
@@ -66,7 +68,9 @@ def ruled(name: str, models: tuple[str, ...], section: ServedSection, deployment
             " (set prefill_rate)"
         )
     reservation = _reservation(section, deployment.engine)
-    index_block = _INDEX_BLOCK_TOKENS if block == 1 else block
+    index_block = block
+    if block == 1:
+        index_block = _INDEX_BLOCK_TOKENS if section.kv_events is not None else _GUESSED_BLOCK_TOKENS
     rule = ReplicaRule(
         name=name,
         models=models,
