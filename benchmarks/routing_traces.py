@@ -155,14 +155,15 @@ def overload(directory: Path) -> None:
         return SteppedEngine(name, kernel, kv_blocks=8_192, block_tokens=64, step_tokens=8_192, name_tokens=512)
 
     for title, queue in (
-        ("order of arrival", QueueRule(age_bound_ns=0, overdue_share=1.0, longest_wait_ns=NEVER_NS)),
+        ("the engines' own: round robin", QueueRule()),
         ("shortest first", QueueRule(age_bound_ns=NEVER_NS, longest_wait_ns=NEVER_NS)),
         ("as served by default", QueueRule()),
         ("as served, no wait above a minute", QueueRule(longest_wait_ns=60 * NS_PER_S)),
     ):
         # the mocker's formula, made linear at a step of 8,192 tokens
         fleet = Fleet(1_024, 512, PrefillCost(ns_per_token=18_600, fixed_ns=16_500_000), make, queue)
-        outcome = fleet.run(mooncake(directory / "mooncake_conversation.jsonl", speed=3))
+        workload = mooncake(directory / "mooncake_conversation.jsonl", speed=3)
+        outcome = fleet.run(workload, "round robin" if title.endswith("round robin") else EVENTS)
         times = [outcome.ttft_ms(q) / 1e3 for q in (0.5, 0.9, 0.99, 1.0)]
         print(
             f"| {title} | {len(outcome.answered()):,} | {len(outcome.refused()):,} | {outcome.hit_share:.3f} |"

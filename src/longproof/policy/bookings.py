@@ -56,8 +56,11 @@ class Bookings:
     def book(self, request: Request, replica: Replica, now_ns: int) -> None:
         """Its room at `replica` is taken; its prefill is charged there from now on."""
         request.replica, request.booked_ns = replica.name, now_ns
-        request.booked_tokens = request.uncached_tokens
-        request.prefill_ns = replica.prefill.ns(request.uncached_tokens, request.cached_tokens)
+        if request.counted:
+            request.booked_tokens = request.uncached_tokens
+            request.prefill_ns = replica.prefill.ns(request.uncached_tokens, request.cached_tokens)
+        else:  # an upper bound holds blocks, but is no work: it would keep others from a replica it may never go to
+            request.booked_tokens = request.prefill_ns = 0
         replica.begin_prefill(request.booked_tokens, request.prefill_ns, now_ns)
         request.prefilled_by_ns = replica.busy_until_ns
         request.tenant.running += 1

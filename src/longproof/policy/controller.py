@@ -278,7 +278,8 @@ class Controller:
             closed = self._entrance.closed(request, group, now_ns)
             if closed is not None:
                 return self._turn_away(request, group, closed, now_ns)
-        if placement.replica is None and held_at is not None and self._replicas[held_at].takes_new(now_ns):
+        meant = placement.choice.replica in (None, held_at)
+        if placement.replica is None and held_at is not None and meant and self._replicas[held_at].takes_new(now_ns):
             placement = Placement(self._replicas[held_at], placement.choice, 0)
         wait_ns: int | None = 0
         if placement.replica is None:

@@ -3,9 +3,12 @@
     cost = ttft + min(patience, later) + min(patience, streams)
 
     ttft     = max(backlog, room) + prefill(uncached) + restore(host and disk hits)    what this request waits for
-    later    = prefill(uncached) · uncached_weight                                     taken from those who come
+    later    = prefill(uncached) · (uncached_weight + balance_weight · lead)           taken from those who come
              + prefill(tokens it pushes out of a full cache) · eviction_weight
     streams  = prefill(uncached) · running streams · stream_weight                     taken from those who run
+
+`lead` is how far a replica's prefill of the last minutes is ahead of the least: without it a common system prompt would
+gather every new conversation where it happened to be prefilled first, for as long as nobody has to wait there.
 
 Never the longest match alone: a match only makes a prefill shorter, and a backlog outweighs it. Never the predicted
 time alone either: it moves a conversation for a few milliseconds' gain, stores it twice and pushes two others out. The
@@ -58,6 +61,7 @@ class RoutingRule:
     """The weights of the cost, the rule of the pools, and what restoring costs by replica."""
 
     uncached_weight: float = 3.0
+    balance_weight: float = 1.0
     stream_weight: float = 0.1
     eviction_weight: float = 0.2
     patience_ns: int = 5 * NS_PER_S
@@ -105,7 +109,10 @@ class PrefixRouter:
             now_ns - self._short_seen_ns <= self.rule.pools.short_memory_ns
         )
         rules = lending(self.rule.pools, views, shorts_about=shorts_about)
-        scores = tuple(self._score(arrival, view, rules) for view in views)
+        recent = {view.name: self._recent_work(view.name, now_ns) for view in views}
+        least = min(recent.values())
+        leads = ((recent[view.name] - least) / max(1.0, recent[view.name]) for view in views)
+        scores = tuple(self._score(arrival, view, rules, lead) for view, lead in zip(views, leads, strict=True))
         ranked = sorted(range(len(views)), key=lambda at: self._rank(scores[at], views[at], now_ns))
         best = next((at for at in ranked if not scores[at].note), None)
         if best is None:
@@ -166,7 +173,7 @@ class PrefixRouter:
             self.follow(replica, block_tokens=known.block_tokens, cache_blocks=known.cache_blocks, events=known.events)
         self._sessions = OrderedDict((s, held) for s, held in self._sessions.items() if held[0] != replica)
 
-    def _score(self, arrival: Arrival, view: ReplicaView, rules: Lending) -> Score:
+    def _score(self, arrival: Arrival, view: ReplicaView, rules: Lending, lead: float) -> Score:
         match, cached = self._match(arrival, view)
         uncached = arrival.input_tokens - cached
         prefill_ns = view.prefill.ns(uncached, cached)
@@ -174,7 +181,8 @@ class PrefixRouter:
         backlog_ns = view.prefill.ns(view.pending_prefill_tokens) if view.pending_prefill_tokens else 0
         room_ns = view.room_in_ns or 0
         ttft_ns = max(backlog_ns, room_ns) + prefill_ns + restore_ns
-        later_ns = int(prefill_ns * self.rule.uncached_weight) + self._eviction_ns(arrival, view, match)
+        later = self.rule.uncached_weight + self.rule.balance_weight * lead
+        later_ns = int(prefill_ns * later) + self._eviction_ns(arrival, view, match)
         streams_ns = int(prefill_ns * self.rule.stream_weight * view.decoding)
         if arrival.only is None or arrival.only == view.name:
             note = rules.refusal(view, uncached, cached)
