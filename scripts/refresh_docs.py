@@ -3,11 +3,12 @@
     python scripts/refresh_docs.py            exit 1 and a diff where a page says something else than the code
     python scripts/refresh_docs.py --write    writes the pages again
 
-Three kinds of text are taken over:
+Four kinds of text are taken over:
 
 - a ``console`` fence that begins with ``$ longproof … --help``: the rest of it is the command's output;
 - one that begins with ``$ longproof … examples/…``: likewise, over the evidence kept in examples/;
-- what stands between ``<!-- metrics -->`` and ``<!-- end -->``: the definitions in `longproof.claim.metrics`.
+- what stands between ``<!-- metrics -->`` and ``<!-- end -->``: the definitions in `longproof.claim.metrics`;
+- likewise ``<!-- gateway metrics -->``: the table of `longproof.gateway.metric_names`.
 
 Writing also derives the claims of that evidence anew.
 """
@@ -26,6 +27,7 @@ from pathlib import Path
 
 from longproof.claim.derive import write_claim
 from longproof.claim.metrics import METRICS, Metric
+from longproof.gateway.metric_names import METRICS as GATEWAY_METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH_COLUMNS = "100"
@@ -33,6 +35,8 @@ OUTPUT = re.compile(
     r"^```console\n\$ (?P<command>longproof [^\n]*?(?:--help|examples/[^\n]*))\n(?P<text>.*?)^```$", re.M | re.S
 )
 DEFINITIONS = re.compile(r"(?<=^<!-- metrics -->\n).*?(?=^<!-- end -->$)", re.M | re.S)
+
+GATEWAY_TABLE = re.compile(r"(?<=^<!-- gateway metrics -->\n).*?(?=^<!-- end -->$)", re.M | re.S)
 
 
 def pages() -> Iterator[Path]:
@@ -47,7 +51,8 @@ def renewed(page_text: str) -> str:
         lambda found: f"```console\n$ {found['command']}\n{printed(found['command'])}```",
         page_text,
     )
-    return DEFINITIONS.sub(lambda _: "\n" + "\n".join(map(definition, METRICS.values())), text)
+    text = DEFINITIONS.sub(lambda _: "\n" + "\n".join(map(definition, METRICS.values())), text)
+    return GATEWAY_TABLE.sub(lambda _: gateway_table(), text)
 
 
 def printed(command: str) -> str:
@@ -78,6 +83,16 @@ def definition(metric: Metric) -> str:
         f"- From: {', '.join(metric.inputs)}\n"
         f"- No value when: {metric.undefined}\n"
     )
+
+
+def gateway_table() -> str:
+    """Every metric of the gateway as a row."""
+    rows = [
+        f"| `{metric.full_name}` | {metric.kind.value} | {', '.join(f'`{label}`' for label in metric.labels)}"
+        f" | {metric.help} |"
+        for metric in GATEWAY_METRICS.values()
+    ]
+    return "\n".join(["", "| Metric | Type | Labels | What it is |", "|---|---|---|---|", *rows, "", ""])
 
 
 def main(arguments: list[str]) -> int:

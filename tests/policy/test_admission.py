@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 
 from longproof.domain.shapes import RequestShape
 from longproof.domain.verdict import AdmissionVerdict, Admit, Question, Queue, Reject
-from longproof.policy.admission import INCREMENTAL, SGLANG, UPFRONT, AdmissionRule, Reservation, decide, reserved_tokens
+from longproof.policy.admission import (
+    INCREMENTAL,
+    MEASURED,
+    SGLANG,
+    UPFRONT,
+    AdmissionRule,
+    Reservation,
+    decide,
+    longest_total_tokens,
+    reserved_tokens,
+    shortage_blocks,
+)
 from longproof.policy.ledger import Ledger, Pool, PoolState
 from longproof.policy.need import BlockNeed
 
@@ -147,16 +158,44 @@ def test_watermark_holds_back_new_requests_when_others_run_but_never_starves_an_
     assert waiting.binding.available == 75  # 100 - 5 - 20
 
 
+def test_ledger_charges_output_growth_when_outputs_were_measured() -> None:
+    shape = RequestShape(content_tokens=1_000, output_tokens=4_000)
+    assert MEASURED.entry_tokens(shape) == 5_000  # nothing is known: the whole allowance …
+    unlimited = RequestShape(content_tokens=1_000, output_tokens=100_000)
+    assert MEASURED.entry_tokens(unlimited) == 5_096  # … up to 4,096, until something is known
+    assert MEASURED.entry_tokens(unlimited, 20_000) == 21_000
+    assert MEASURED.entry_tokens(shape, 300) == 1_300
+    assert MEASURED.entry_tokens(shape, 9_000) == 5_000  # never more than it may produce
+    assert INCREMENTAL.entry_tokens(shape, 300) == 1_000  # an engine's own policy does not look at it
+
+
+def test_a_prefix_that_runs_already_needs_no_room_when_a_request_shares_it() -> None:
+    ledger = Ledger.of([Pool(stage="kv", capacity_blocks=100)])
+    ledger.reserve("other", {"kv": 70})
+    shape = RequestShape(content_tokens=50, output_tokens=10)
+    assert isinstance(decide(shape, ledger.states(), AdmissionRule(limit_tokens=None)), Queue)
+    shared = decide(shape, ledger.states(), AdmissionRule(limit_tokens=None), shared_blocks={"kv": 40})
+    assert isinstance(shared, Admit)
+    assert next(c for c in shared.checks if c.question is Question.LOAD).needed == 20  # 60 - 40
+    # but not even a wholly shared prefix makes a request fit that an idle stage could not hold
+    giant = RequestShape(content_tokens=101, output_tokens=0)
+    assert isinstance(
+        decide(giant, ledger.states(), AdmissionRule(limit_tokens=None), shared_blocks={"kv": 101}), Reject
+    )
+
+
 def test_no_pool_is_our_mistake_when_admission_is_asked() -> None:
     with pytest.raises(ValueError, match="no pool"):
         decide(MILLION, (), WINDOW)
+    with pytest.raises(ValueError, match="no pool"):
+        shortage_blocks(1, ())
 
 
 pool_sizes = st.integers(0, 3000)
 rules = st.builds(
     AdmissionRule,
     limit_tokens=st.one_of(st.none(), st.integers(1, 3000)),
-    reservation=st.sampled_from([UPFRONT, INCREMENTAL, SGLANG]),
+    reservation=st.sampled_from([UPFRONT, INCREMENTAL, SGLANG, MEASURED]),
 )
 shapes = st.builds(
     RequestShape,
@@ -178,7 +217,15 @@ def states(draw: st.DrawFn) -> tuple[PoolState, ...]:
             need=BlockNeed(block_tokens=draw(st.sampled_from([1, 16, 64]))),
         )
         held = draw(st.integers(0, capacity))
-        found.append(PoolState(pool=pool, held_blocks=held, requests=draw(st.integers(0 if held == 0 else 1, 9))))
+        found.append(
+            PoolState(
+                pool=pool,
+                held_blocks=held,
+                requests=draw(st.integers(0 if held == 0 else 1, 9)),
+                stopped=draw(st.booleans()),
+                caution_blocks=draw(st.integers(0, 50)),
+            )
+        )
     return tuple(found)
 
 
@@ -227,3 +274,27 @@ def test_what_is_admitted_can_be_reserved_when_the_ledger_is_asked_next(
     ledger = Ledger.of([Pool(stage=f"s{i}", capacity_blocks=size) for i, size in enumerate(sizes)])
     if isinstance(decide(shape, ledger.states(), rule), Admit):
         assert ledger.reserve("it", reserved_tokens(shape, ledger.states(), rule)) is None
+
+
+@given(
+    shape=shapes,
+    pools=states(),
+    rule=rules,
+    shared=st.dictionaries(st.sampled_from(["s0", "s1", "s2"]), st.integers(0, 40)),
+    expected=st.one_of(st.none(), st.integers(0, 2000)),
+)
+def test_the_numbers_say_what_decide_says_for_any_request_and_pools(
+    shape: RequestShape,
+    pools: tuple[PoolState, ...],
+    rule: AdmissionRule,
+    shared: dict[str, int],
+    expected: int | None,
+) -> None:
+    verdict = decide(shape, pools, rule, shared_blocks=shared, expected_output_tokens=expected)
+    longest = longest_total_tokens(pools, rule)
+    assert isinstance(verdict, Reject) == (longest is not None and shape.total_tokens > longest)
+    if not isinstance(verdict, Reject):
+        short = shortage_blocks(rule.reservation.entry_tokens(shape, expected), pools, shared)
+        assert isinstance(verdict, Queue) == (short > 0)
+        if isinstance(verdict, Queue):
+            assert verdict.binding.margin == -short

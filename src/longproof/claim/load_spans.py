@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from longproof.domain.engine_metrics import PREEMPTIONS
 from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.evidence.records import WindowBody
 
@@ -107,11 +108,6 @@ def late_within_ns(body: WindowBody, span: Span) -> int:
     """The client's lateness that falls into a stretch."""
     lags = (Span(start_ns=lag.at_ns, end_ns=lag.at_ns + lag.late_ns) for lag in body.lags)
     return sum(span.shared_ns(lag) for lag in lags)
-
-
-PREEMPTIONS = ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total", "sglang:num_retractions_sum")
-"""vLLM 0.32 v1/metrics/loggers.py; SGLang 0.5 srt/metrics/collector.py, whose histogram of retractions per request is
-published when the request is over. llama.cpp never preempts."""
 
 
 def preemptions(samples: Sequence[EngineSample]) -> int | None:

@@ -18,7 +18,10 @@ from longproof.cli.gate import gate
 from longproof.cli.inspect import inspect
 from longproof.cli.plan import plan
 from longproof.cli.prove import prove
+from longproof.cli.replay_decisions import replay_decisions
 from longproof.cli.report import report
+from longproof.cli.serve import serve
+from longproof.cli.usage import usage
 from longproof.errors import EXIT_INTERRUPTED, EXIT_OUR_BUG, EXIT_USER_ERROR, LongproofError, UserError
 
 
@@ -33,7 +36,7 @@ def cli() -> None:
     """
 
 
-for _command in (plan, demo, prove, derive, report, gate, compare, inspect, corpus):
+for _command in (plan, demo, prove, derive, report, gate, compare, serve, usage, replay_decisions, inspect, corpus):
     cli.add_command(_command)
 
 

@@ -12,6 +12,9 @@ from longproof.domain.events import EngineSample
 
 _TTFT_SECONDS = ("vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds")
 _CACHED_TOKENS = ("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total", "llamacpp:prompt_tokens_cached_total")
+PREEMPTIONS = ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total", "sglang:num_retractions_sum")
+"""vLLM 0.32 v1/metrics/loggers.py; SGLang 0.5 srt/metrics/collector.py, whose histogram of retractions per request is
+published when the request is over. llama.cpp never preempts."""
 
 
 def engine_ttft_ns(before: EngineSample, after: EngineSample) -> float | None:
@@ -37,6 +40,16 @@ def engine_cached_tokens(before: EngineSample, after: EngineSample) -> int | Non
         tokens = growth(before, after, name)
         if tokens is not None:
             return round(tokens)
+    return None
+
+
+def preempted(before: EngineSample, after: EngineSample) -> int | None:
+    """How often a running request lost its memory between two samples. None: the engine does not count, or a
+    restart."""
+    for name in PREEMPTIONS:
+        times = growth(before, after, name)
+        if times is not None:
+            return round(times)
     return None
 
 

@@ -5,13 +5,17 @@
     load       every stage: blocks at entry ≤ what is free above the mark   no → Queue
 
 Pure: a request, a limit and the pools' states in, a verdict out. "At entry" is the engine's reservation policy: all of
-the output at once, none of it, or a share. Waiting requests are none of this module's business.
+the output at once, none of it, a share, or what such requests were measured to produce; less the blocks of a prefix
+that running requests hold already. Waiting requests are none of this module's business.
+
+`decide` is the decision, with its reasons. `shortage_blocks` and `longest_total_tokens` are the same decision as
+numbers, for callers that ask thousands of times a second; a property test holds them together.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from longproof.domain.shapes import RequestShape
@@ -22,22 +26,30 @@ from longproof.policy.ledger import PoolState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """How much of the output allowance is reserved at entry: `output_share` of at most `output_cap_tokens`."""
+    """How much of the output allowance is reserved at entry: `output_share` of at most `output_cap_tokens`; with
+    `measured`, of at most what such requests turned out to produce, and the cap only until that is known."""
 
     output_share: float
     source: str
     output_cap_tokens: int | None = None
+    measured: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.output_share <= 1:
             raise ValueError(f"output_share {self.output_share} is not within 0 and 1")
 
-    def entry_tokens(self, shape: RequestShape) -> int:
+    def entry_tokens(self, shape: RequestShape, expected_output_tokens: int | None = None) -> int:
         """Tokens charged when the request enters."""
-        output = shape.output_tokens
-        if self.output_cap_tokens is not None:
-            output = min(output, self.output_cap_tokens)
-        return shape.input_tokens + math.ceil(output * self.output_share)
+        return shape.input_tokens + self.charged_output_tokens(shape.output_tokens, expected_output_tokens)
+
+    def charged_output_tokens(self, allowance_tokens: int, expected_tokens: int | None = None) -> int:
+        """The part of an output allowance that is charged at entry."""
+        output, most = allowance_tokens, self.output_cap_tokens
+        if self.measured and expected_tokens is not None:
+            most = expected_tokens
+        if most is not None and most < output:
+            output = most
+        return output if self.output_share == 1 else math.ceil(output * self.output_share)
 
 
 UPFRONT = Reservation(
@@ -52,6 +64,13 @@ SGLANG = Reservation(
     source="SGLang 0.5.23: SGLANG_INIT_NEW_TOKEN_RATIO 0.7 of at most SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION 4096;"
     " the ratio then decays towards 0.098 while nothing is retracted",
 )
+MEASURED = Reservation(
+    output_share=1.0,
+    output_cap_tokens=4096,
+    measured=True,
+    source="the input and the output such requests turned out to produce, more as it comes: what a gateway charges so"
+    " that an engine which reserves as it goes never has to preempt",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +82,26 @@ class AdmissionRule:
     limit_name: str = "the configured limit"
 
 
-def decide(shape: RequestShape, pools: Sequence[PoolState], rule: AdmissionRule) -> AdmissionVerdict:
+def decide(
+    shape: RequestShape,
+    pools: Sequence[PoolState],
+    rule: AdmissionRule,
+    *,
+    shared_blocks: Mapping[str, int] | None = None,
+    expected_output_tokens: int | None = None,
+) -> AdmissionVerdict:
     """The verdict for `shape` on `pools`, every stage of one replica that it passes.
 
+    `shared_blocks`: by pool, blocks of its prefix that running requests hold already (`Ledger.found_blocks`); they need
+    no room now, but count towards the capacity like all others. `expected_output_tokens`: see `Reservation.measured`.
     Raises ValueError when no pool is given: without one nothing can be said about capacity.
     """
     if not pools:
         raise ValueError("no pool was given")
+    entry = rule.reservation.entry_tokens(shape, expected_output_tokens)
     asked: list[Check] = []
     for question in Question:
-        found = _checks(question, shape, pools, rule)
+        found = _checks(question, shape, pools, rule, entry, shared_blocks or {})
         asked += found
         failed = min((c for c in found if not c.fits), key=lambda c: c.margin, default=None)
         if failed is not None:
@@ -85,7 +114,59 @@ def reserved_tokens(shape: RequestShape, pools: Sequence[PoolState], rule: Admis
     return {state.pool.name: rule.reservation.entry_tokens(shape) for state in pools}
 
 
-def _checks(question: Question, shape: RequestShape, pools: Sequence[PoolState], rule: AdmissionRule) -> list[Check]:
+def shortage_blocks(
+    entry_tokens: int, pools: Sequence[PoolState], shared_blocks: Mapping[str, int] | None = None
+) -> int:
+    """The question of load as a number: how many blocks the tightest stage lacks for `entry_tokens` now. 0 or less:
+    `decide` admits what fits limit and capacity; above: it queues."""
+    worst: int | None = None
+    for state in pools:
+        short = _needed_now(entry_tokens, state, shared_blocks) - _available_now(state)
+        if worst is None or short > worst:
+            worst = short
+    if worst is None:
+        raise ValueError("no pool was given")
+    return worst
+
+
+def shortages(
+    entry_tokens: int, pools: Sequence[PoolState], shared_blocks: Mapping[str, int] | None = None
+) -> list[int]:
+    """`shortage_blocks` stage by stage, each in its own blocks."""
+    return [_needed_now(entry_tokens, state, shared_blocks) - _available_now(state) for state in pools]
+
+
+def longest_total_tokens(pools: Sequence[PoolState], rule: AdmissionRule) -> int | None:
+    """Limit and capacity as a number: the longest input + output that `decide` does not reject. None = there is
+    neither a limit nor a stage that grows with the length."""
+    most = _MOST_TOKENS if rule.limit_tokens is None else rule.limit_tokens
+    longest = min(state.pool.need.longest_tokens(state.pool.capacity_blocks, at_most=most) for state in pools)
+    return None if longest == _MOST_TOKENS else longest
+
+
+_MOST_TOKENS = 1 << 50
+"""Beyond any window or pool."""
+
+
+def _needed_now(entry_tokens: int, state: PoolState, shared_blocks: Mapping[str, int] | None) -> int:
+    needed = state.pool.need.blocks(entry_tokens)
+    return needed - shared_blocks.get(state.pool.name, 0) if shared_blocks else needed
+
+
+def _available_now(state: PoolState) -> int:
+    if state.requests == 0:  # an empty pool has nobody who could grow: holding its watermark back starves
+        return state.free_blocks
+    return state.admissible_blocks
+
+
+def _checks(
+    question: Question,
+    shape: RequestShape,
+    pools: Sequence[PoolState],
+    rule: AdmissionRule,
+    entry_tokens: int,
+    shared_blocks: Mapping[str, int],
+) -> list[Check]:
     if question is Question.LIMIT:
         if rule.limit_tokens is None:
             return []
@@ -94,13 +175,12 @@ def _checks(question: Question, shape: RequestShape, pools: Sequence[PoolState],
         ]
     found: list[Check] = []
     for state in pools:
-        need, unit = state.pool.need, "tokens" if state.pool.need.block_tokens == 1 else "blocks"
+        need = state.pool.need
+        unit = "places" if not need.grows else "tokens" if need.block_tokens == 1 else "blocks"
         if question is Question.CAPACITY:
             needed, available = need.blocks(shape.total_tokens), state.pool.capacity_blocks
         else:
-            needed, available = need.blocks(rule.reservation.entry_tokens(shape)), state.admissible_blocks
-            if state.requests == 0:  # an empty pool has nobody who could grow: holding its watermark back starves
-                available = state.free_blocks
+            needed, available = _needed_now(entry_tokens, state, shared_blocks), _available_now(state)
         found.append(Check(question=question, where=state.pool.name, needed=needed, available=available, unit=unit))
     return found
 

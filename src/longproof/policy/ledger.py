@@ -1,18 +1,22 @@
 """Who holds how much of which pool.
 
-        replica ── stage ── Pool: capacity_blocks = Σ held + free          (law 1: at every moment, for every pool)
-                              └─ request → blocks
+        replica ── stage ── Pool: capacity_blocks = held + free            (law 1: at every moment, for every pool)
+                              ├─ request → blocks of its own
+                              ├─ prefix in use → blocks, once, however many requests refer to it
+                              └─ foreign → blocks the engine says are taken by somebody else
 
 A request holds blocks at every stage it passes, or at none: `reserve` and `grow` are all or nothing, so that a refusal
-leaves no crumbs. The ledger counts; it never decides (that is `policy.admission`) and never evicts.
+leaves no crumbs. The ledger counts; it never decides (that is `policy.admission`) and never evicts: blocks that are
+cached but that nobody refers to are free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from longproof.policy.need import BlockNeed
+from longproof.policy.shared_prefixes import Pin, SharedPrefixes
 
 _PLAIN = BlockNeed()
 
@@ -20,16 +24,20 @@ _PLAIN = BlockNeed()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """One stage of one replica. `watermark_blocks` are kept free for running requests to grow into: admission does not
-    touch them, growth may."""
+    touch them, growth may. `resume_blocks`: once growth has used the watermark, nothing new enters before no more than
+    these are held; None = as soon as the watermark is free again."""
 
     stage: str
     capacity_blocks: int
     need: BlockNeed = _PLAIN
     watermark_blocks: int = 0
     replica: str = ""
+    resume_blocks: int | None = None
 
     def __post_init__(self) -> None:
         if self.capacity_blocks < 0 or not 0 <= self.watermark_blocks <= self.capacity_blocks:
+            raise ValueError(f"not a pool: {self}")
+        if self.resume_blocks is not None and not 0 <= self.resume_blocks <= self.stop_blocks:
             raise ValueError(f"not a pool: {self}")
 
     @property
@@ -37,14 +45,22 @@ class Pool:
         """``replica/stage``, or the stage alone where there is one replica."""
         return f"{self.replica}/{self.stage}" if self.replica else self.stage
 
+    @property
+    def stop_blocks(self) -> int:
+        """Held blocks that admission never exceeds."""
+        return self.capacity_blocks - self.watermark_blocks
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolState:
-    """A pool at one moment."""
+    """A pool at one moment. `stopped`: growth has used the watermark and not yet given enough back; `caution_blocks`
+    are held back beyond the watermark, because the engine was seen to run short."""
 
     pool: Pool
     held_blocks: int
     requests: int
+    stopped: bool = False
+    caution_blocks: int = 0
 
     @property
     def free_blocks(self) -> int:
@@ -53,8 +69,10 @@ class PoolState:
 
     @property
     def admissible_blocks(self) -> int:
-        """Blocks a new request may take: free ones above the watermark."""
-        return max(0, self.free_blocks - self.pool.watermark_blocks)
+        """Blocks a new request may take: free ones above the watermark; none while stopped."""
+        if self.stopped:
+            return 0
+        return max(0, self.free_blocks - self.pool.watermark_blocks - self.caution_blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,86 +84,244 @@ class Shortage:
     free_blocks: int
 
 
+@dataclass(slots=True, eq=False)
+class _Hold:
+    """One request at one stage: blocks of its own, and the prefix it refers to."""
+
+    own_blocks: int
+    pin: Pin | None
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """The books of one pool. Read it through `Ledger`."""
+
+    pool: Pool
+    block_tokens: int
+    own_blocks: int = 0
+    shared_blocks: int = 0
+    foreign_blocks: int = 0
+    requests: int = 0
+    stopped: bool = False
+    caution_blocks: int = 0
+    prefixes: SharedPrefixes = field(default_factory=SharedPrefixes)
+
+    @property
+    def held_blocks(self) -> int:
+        """Everything that is not free."""
+        return self.own_blocks + self.shared_blocks + self.foreign_blocks
+
+    @property
+    def free_blocks(self) -> int:
+        """Capacity that nobody holds."""
+        return self.pool.capacity_blocks - self.own_blocks - self.shared_blocks - self.foreign_blocks
+
+    def span_blocks(self, start: int, end: int) -> int:
+        """Blocks of this pool that named blocks [start, end) fill. Only layers that keep every token can share."""
+        need = self.pool.need
+        ratio = self.block_tokens, need.block_tokens
+        return need.full_groups * (end * ratio[0] // ratio[1] - start * ratio[0] // ratio[1])
+
+    def pinned_blocks(self, hold: _Hold) -> int:
+        """Blocks of the prefix a request refers to."""
+        return 0 if hold.pin is None else self.span_blocks(0, hold.pin.depth)
+
+    def new_blocks(self, tokens: int, found: int) -> int:
+        """Blocks that `tokens` need beyond `found` named blocks that are in use already."""
+        return self.pool.need.blocks(tokens) - (self.span_blocks(0, found) if found else 0)
+
+    def take(self, tokens: int, names: Sequence[int]) -> _Hold:
+        """Book `tokens`; the caller has seen that there is room."""
+        pin = self.prefixes.pin(names) if names else None
+        depth = 0
+        if pin is not None:
+            depth = pin.depth
+            self.shared_blocks += self.span_blocks(pin.found, depth)
+        own = self.pool.need.blocks(tokens) - (self.span_blocks(0, depth) if depth else 0)
+        self.own_blocks += own
+        self.requests += 1
+        self.settle()
+        return _Hold(own, pin)
+
+    def give_back(self, hold: _Hold) -> None:
+        """Unbook."""
+        self.own_blocks -= hold.own_blocks
+        if hold.pin is not None:
+            self.shared_blocks -= self.span_blocks(*self.prefixes.unpin(hold.pin))
+        self.requests -= 1
+        self.settle()
+
+    def settle(self) -> None:
+        """Stop and resume: the pool's hysteresis."""
+        resume = self.pool.resume_blocks
+        if resume is not None:
+            self.stopped = self.held_blocks > (resume if self.stopped else self.pool.stop_blocks)
+
+    def state(self) -> PoolState:
+        """As a value."""
+        return PoolState(
+            pool=self.pool,
+            held_blocks=self.held_blocks,
+            requests=self.requests,
+            stopped=self.stopped,
+            caution_blocks=self.caution_blocks,
+        )
+
+
 @dataclass(slots=True)
 class Ledger:
     """The books of a set of pools, by pool name. Mutable; everything handed out is a value.
 
-    Misuse is our bug and raises: ValueError for a second reservation of one request or a growth that shrinks, KeyError
-    for an unknown pool or request.
+    `block_tokens`: tokens per named block of a prefix. Misuse is our bug and raises: ValueError for a second
+    reservation of one request or a growth that shrinks, KeyError for an unknown pool or request.
     """
 
-    pools: dict[str, Pool]
-    _holds: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
-    _held: dict[str, int] = field(default_factory=dict[str, int])
-    _requests: dict[str, int] = field(default_factory=dict[str, int])
+    accounts: dict[str, Account]
+    block_tokens: int = 16
+    _holds: dict[str, dict[str, _Hold]] = field(default_factory=dict[str, dict[str, _Hold]])
+    _states: tuple[PoolState, ...] | None = None
 
     @classmethod
-    def of(cls, pools: Iterable[Pool]) -> Ledger:
+    def of(cls, pools: Iterable[Pool], *, block_tokens: int = 16) -> Ledger:
         """An empty ledger. Raises ValueError when two pools have one name."""
-        named: dict[str, Pool] = {}
+        named: dict[str, Account] = {}
         for pool in pools:
             if pool.name in named:
                 raise ValueError(f"two pools are called {pool.name}")
-            named[pool.name] = pool
-        zero = dict.fromkeys(named, 0)
-        return cls(named, {}, zero, dict(zero))
+            named[pool.name] = Account(pool, block_tokens)
+        return cls(named, block_tokens)
+
+    @property
+    def pools(self) -> dict[str, Pool]:
+        """The pools by name."""
+        return {name: account.pool for name, account in self.accounts.items()}
 
     def state(self, pool: str) -> PoolState:
         """One pool now."""
-        return PoolState(pool=self.pools[pool], held_blocks=self._held[pool], requests=self._requests[pool])
+        return self.accounts[pool].state()
 
     def states(self) -> tuple[PoolState, ...]:
         """All pools now, in the order given."""
-        return tuple(self.state(name) for name in self.pools)
+        if self._states is None:
+            self._states = tuple(account.state() for account in self.accounts.values())
+        return self._states
 
     def holds(self, request: str) -> Mapping[str, int]:
-        """Blocks of a request by pool; empty for one that holds nothing."""
-        return dict(self._holds.get(request, {}))
+        """Blocks of a request by pool, those of its shared prefix included; empty for one that holds nothing."""
+        return {
+            name: hold.own_blocks + self.accounts[name].pinned_blocks(hold)
+            for name, hold in self._holds.get(request, {}).items()
+        }
 
-    def reserve(self, request: str, tokens: Mapping[str, int]) -> Shortage | None:
-        """Take what `tokens` (by pool name) need at every pool, or nothing. None means it was taken."""
+    def requests(self) -> tuple[str, ...]:
+        """All that hold anything, in the order they reserved."""
+        return tuple(self._holds)
+
+    def found_blocks(self, names: Sequence[int]) -> dict[str, int]:
+        """Blocks by pool that a request with this prefix would share with those that run."""
+        found: dict[str, int] = {}
+        for name, account in self.accounts.items():
+            depth = account.prefixes.found(names) if account.prefixes.blocks_in_use else 0
+            if depth:
+                found[name] = account.span_blocks(0, depth)
+        return found
+
+    def reserve(self, request: str, tokens: Mapping[str, int], prefix: Sequence[int] = ()) -> Shortage | None:
+        """Take what `tokens` (by pool name) need at every pool, or nothing. None means it was taken.
+
+        `prefix`: the names of the request's whole blocks. Those in use already are referred to and not taken again;
+        the others can be shared from `computed` on.
+        """
         if request in self._holds:
             raise ValueError(f"{request} holds blocks already")
-        wanted = {name: self.pools[name].need.blocks(count) for name, count in tokens.items()}
-        short = self._first_shortage(wanted)
-        if short is None:
-            self._take(request, wanted)
-        return short
+        for name, count in tokens.items():
+            account = self.accounts[name]
+            names = self._within(prefix, count)
+            wanted = account.new_blocks(count, account.prefixes.found(names) if names else 0)
+            if wanted > account.free_blocks:
+                return Shortage(pool=name, wanted_blocks=wanted, free_blocks=account.free_blocks)
+        self._holds[request] = {
+            name: self.accounts[name].take(count, self._within(prefix, count)) for name, count in tokens.items()
+        }
+        self._states = None
+        return None
+
+    def computed(self, request: str) -> None:
+        """The request's input is in the cache: its blocks may be shared by those that come."""
+        for name, hold in self._holds.get(request, {}).items():
+            if hold.pin is not None:
+                self.accounts[name].prefixes.computed(hold.pin)
 
     def grow(self, request: str, tokens: Mapping[str, int]) -> Shortage | None:
         """Extend a reservation to `tokens` in all at the named pools, or not at all. The watermark may be used."""
-        held = self._holds[request]
-        wanted = {name: self.pools[name].need.blocks(count) - held[name] for name, count in tokens.items()}
-        if any(more < 0 for more in wanted.values()):
-            raise ValueError(f"{request} cannot grow to less than it holds")
-        short = self._first_shortage(wanted)
-        if short is None:
-            for name, more in wanted.items():
-                held[name] += more
-                self._held[name] += more
-        return short
+        return self._resize(request, tokens, shrink=False)
+
+    def correct(self, request: str, tokens: Mapping[str, int]) -> Shortage | None:
+        """Set a reservation to `tokens` in all, more or less than it was: its true length became known. It never gets
+        less than the prefix it refers to."""
+        return self._resize(request, tokens, shrink=True)
 
     def release(self, request: str, pool: str | None = None) -> Mapping[str, int]:
         """Give back what a request holds: everywhere, or at one pool (prefill ends, decode goes on). Returns the blocks
-        by pool; a second release gives back nothing."""
+        that became free by pool; a second release gives back nothing."""
         held = self._holds.get(request, {})
-        given = {name: held.pop(name) for name in list(held) if pool in (None, name)}
-        for name, blocks in given.items():
-            self._held[name] -= blocks
-            self._requests[name] -= 1
+        given: dict[str, int] = {}
+        for name in [name for name in held if pool in (None, name)]:
+            account = self.accounts[name]
+            before = account.free_blocks
+            account.give_back(held.pop(name))
+            given[name] = account.free_blocks - before
         if not held:
             self._holds.pop(request, None)
+        self._states = None
         return given
 
-    def _take(self, request: str, wanted: Mapping[str, int]) -> None:
-        self._holds[request] = dict(wanted)
-        for name, blocks in wanted.items():
-            self._held[name] += blocks
-            self._requests[name] += 1
+    def used_blocks(self, tokens: Mapping[str, int]) -> dict[str, int]:
+        """Blocks by pool that are filled by now, when each request is `tokens` long: prefixes in use once, and of what
+        is reserved the part that has been reached. A request that is not named has filled all it reserved."""
+        used = {name: account.shared_blocks for name, account in self.accounts.items()}
+        for request, held in self._holds.items():
+            length = tokens.get(request)
+            for name, hold in held.items():
+                account, blocks = self.accounts[name], hold.own_blocks
+                if length is not None:
+                    blocks = min(blocks, max(0, account.pool.need.blocks(length) - account.pinned_blocks(hold)))
+                used[name] += blocks
+        return used
 
-    def _first_shortage(self, wanted: Mapping[str, int]) -> Shortage | None:
-        for name, blocks in wanted.items():
-            free = self.state(name).free_blocks
-            if blocks > free:
-                return Shortage(pool=name, wanted_blocks=blocks, free_blocks=free)
+    def set_foreign(self, pool: str, blocks: int) -> None:
+        """Blocks that somebody else holds, as the engine's metrics show; cut to what is free of ours."""
+        account = self.accounts[pool]
+        account.foreign_blocks = 0
+        account.foreign_blocks = max(0, min(blocks, account.free_blocks))
+        account.settle()
+        self._states = None
+
+    def set_caution(self, pool: str, blocks: int) -> None:
+        """Hold back this much beyond the watermark."""
+        self.accounts[pool].caution_blocks = blocks
+        self._states = None
+
+    def _within(self, prefix: Sequence[int], tokens: int) -> Sequence[int]:
+        most = tokens // self.block_tokens
+        return prefix if len(prefix) <= most else prefix[:most]
+
+    def _resize(self, request: str, tokens: Mapping[str, int], *, shrink: bool) -> Shortage | None:
+        held = self._holds[request]
+        wanted: dict[str, int] = {}
+        for name, count in tokens.items():
+            account, hold = self.accounts[name], held[name]
+            more = account.pool.need.blocks(count) - account.pinned_blocks(hold) - hold.own_blocks
+            if more < 0:
+                if not shrink:
+                    raise ValueError(f"{request} cannot grow to less than it holds")
+                more = max(more, -hold.own_blocks)
+            if more > account.free_blocks:
+                return Shortage(pool=name, wanted_blocks=more, free_blocks=account.free_blocks)
+            wanted[name] = more
+        for name, more in wanted.items():
+            held[name].own_blocks += more
+            self.accounts[name].own_blocks += more
+            self.accounts[name].settle()
+        self._states = None
         return None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from longproof.claim.load_spans import PREEMPTIONS, preemptions
+from longproof.claim.load_spans import preemptions
 from longproof.claim.view import Window
+from longproof.domain.engine_metrics import PREEMPTIONS
 from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.domain.outcome import Outcome, classify, completed_as_asked
 from longproof.report.figures import Figure, Legend

@@ -11,6 +11,7 @@ from longproof.errors import UsageError
 from longproof.testing.answers import Answers
 from longproof.testing.dialects import LLAMACPP, Dialect
 from longproof.testing.fake_pool import OverCapacity
+from longproof.testing.kv_publisher import KvEvents
 from longproof.testing.lie import Lie
 from longproof.testing.lies import LIES
 from longproof.testing.lies_of_load import LIES_OF_SCHEDULING
@@ -39,6 +40,8 @@ class Behaviour:
     is set. `speculation` tokens are drafted a step, each accepted with probability `acceptance` after the one before.
     `dev_mode`: vLLM's /abort_requests is there. `kv_connector`: it takes and gives KV as vLLM's NixlConnector does,
     `kv_token_bytes` a token at `transfer_bytes_per_s`. A start takes `start_s` before it listens.
+
+    `kv_events`: it publishes what its prompt cache holds (`kv_publisher`), None = it does not.
 
     `answers` gives the words of an answer, where it knows one (`solver.Solver`: a model whose ability is known).
     """
@@ -74,6 +77,7 @@ class Behaviour:
     kv_token_bytes: int = 23_040
     transfer_bytes_per_s: float = 1e9
     start_s: float = 0.0
+    kv_events: KvEvents | None = None
     answers: Answers | None = None
     lies: tuple[Lie, ...] = ()
 

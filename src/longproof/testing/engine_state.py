@@ -12,6 +12,7 @@ from longproof.testing.counters import Counters
 from longproof.testing.engine_log import EngineLog
 from longproof.testing.fake_cache import PromptCache
 from longproof.testing.fake_pool import Pool
+from longproof.testing.kv_publisher import KvPublisher
 from longproof.testing.lie import Lie, find
 from longproof.testing.lies_of_load import Degrade, LeakMemory, StaleGauges
 from longproof.testing.open_requests import OpenRequests
@@ -46,7 +47,12 @@ class EngineState:
     """One life of the engine. `go_down` drops every connection and the listening socket, as a crash does."""
 
     def __init__(
-        self, behaviour: Behaviour, log: EngineLog, go_down: Callable[[], None], side_channel: SideChannel | None = None
+        self,
+        behaviour: Behaviour,
+        log: EngineLog,
+        go_down: Callable[[], None],
+        side_channel: SideChannel | None = None,
+        kv: KvPublisher | None = None,
     ) -> None:
         self.behaviour = behaviour
         self.log = log
@@ -72,6 +78,7 @@ class EngineState:
             entries=behaviour.cache_entries,
             capacity_tokens=behaviour.pool_tokens,
             block_tokens=behaviour.dialect.cache_block_tokens,
+            changed=None if kv is None else kv.changed,
         )
         self._frozen_usage: float | None = None
 

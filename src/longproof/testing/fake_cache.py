@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 _BYTES = array("I").itemsize
 
@@ -13,13 +13,21 @@ class PromptCache:
 
     `entries` bounds how many sequences are kept, `capacity_tokens` their tokens together. At least one token of a
     prompt is always processed anew: its logits are needed for the first output token (llama.cpp and vLLM do the
-    same).
+    same). `changed` is told all that is kept, after every change.
     """
 
-    def __init__(self, *, entries: int, capacity_tokens: int, block_tokens: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        entries: int,
+        capacity_tokens: int,
+        block_tokens: int = 1,
+        changed: Callable[[Sequence[tuple[str, bytes]]], None] | None = None,
+    ) -> None:
         self._entries = entries
         self._capacity = capacity_tokens
         self._block = block_tokens
+        self._changed = changed
         self._kept: list[tuple[str, bytes]] = []
 
     def cached_tokens(self, ids: Sequence[int], *, salt: str = "") -> int:
@@ -38,6 +46,8 @@ class PromptCache:
         self._kept = [*others, (salt, fresh)][-self._entries :]
         while sum(len(kept) for _, kept in self._kept) > self._capacity * _BYTES:
             self._kept.pop(0)
+        if self._changed is not None:
+            self._changed(self._kept)
 
 
 def _common_bytes(left: bytes, right: bytes) -> int:

@@ -29,6 +29,7 @@ from longproof.testing.engine_control import EngineControl
 from longproof.testing.engine_log import EngineLog
 from longproof.testing.engine_state import EngineState
 from longproof.testing.fake_pool import OverCapacity
+from longproof.testing.kv_publisher import KvEvents, KvPublisher
 from longproof.testing.lies import LIES
 from longproof.testing.restart_changes import after_restart
 from longproof.testing.side_channel import SideChannel
@@ -56,6 +57,7 @@ class LyingEngine:
         self._side_channel = side_channel
         self._life: _Life | None = None
         self._control: EngineControl | None = None
+        self._kv: KvPublisher | None = None
 
     @property
     def url(self) -> str:
@@ -63,6 +65,14 @@ class LyingEngine:
         if not self._port:
             raise RuntimeError("the engine was never started")
         return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def kv_publisher(self) -> KvPublisher:
+        """What publishes its cache: `endpoint`, `replay`. RuntimeError where it was told to publish nothing, or never
+        started."""
+        if self._kv is None:
+            raise RuntimeError("the engine publishes nothing: give its behaviour kv_events")
+        return self._kv
 
     @property
     def alive(self) -> bool:
@@ -77,7 +87,11 @@ class LyingEngine:
         listener = _listen(self._port)
         self._port = listener.getsockname()[1]
         self.lives += 1
-        self._life = _Life(self._as_lived(self.behaviour), self.log, listener, self._side_channel)
+        if self.behaviour.kv_events is not None:
+            if self._kv is None:
+                self._kv = KvPublisher(self.behaviour.kv_events, block_tokens=self.behaviour.dialect.cache_block_tokens)
+            self._kv.open()
+        self._life = _Life(self._as_lived(self.behaviour), self.log, listener, self._side_channel, self._kv)
         return self.url
 
     def restart(self) -> str:
@@ -99,12 +113,16 @@ class LyingEngine:
         if self._life is not None:
             self._life.stop()
             self._life = None
+        if self._kv is not None:
+            self._kv.close()
 
     def crash(self) -> None:
         """Drops every connection and stops listening; `start` begins a new life on the same port, with an empty
         cache."""
         if self._life is not None:
             self._life.go_down()
+        if self._kv is not None:
+            self._kv.close()
 
     def behave(self, behaviour: Behaviour) -> None:
         """Other lies from the next request on. ValueError for what only a new start can change: dialect, slots, pool,
@@ -117,6 +135,7 @@ class LyingEngine:
             "cache_entries",
             "window_tokens",
             "in_steps",
+            "kv_events",
         )
         changed = [name for name in fixed if getattr(behaviour, name) != getattr(self.behaviour, name)]
         if changed and self.alive:
@@ -173,9 +192,14 @@ class _Life:
     """One run of the server, from listening to its end: a thread with an event loop of its own."""
 
     def __init__(
-        self, behaviour: Behaviour, log: EngineLog, listener: socket.socket, side_channel: SideChannel | None
+        self,
+        behaviour: Behaviour,
+        log: EngineLog,
+        listener: socket.socket,
+        side_channel: SideChannel | None,
+        kv: KvPublisher | None,
     ) -> None:
-        self.state = EngineState(behaviour, log, self.go_down, side_channel)
+        self.state = EngineState(behaviour, log, self.go_down, side_channel, kv)
         self._listener = listener
         self._down = False
         config = uvicorn.Config(
@@ -277,6 +301,8 @@ def _main(arguments: list[str]) -> int:
     parser.add_argument("--jitter", type=float, default=0.0, metavar="SIGMA")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dev-mode", action="store_true", help="vLLM's /abort_requests is there")
+    parser.add_argument("--kv-events", action="store_true", help="further lines name the endpoints of KV events")
+    parser.add_argument("--kv-topic", default="", help="the topic of KV events")
     parser.add_argument("--control", action="store_true", help="a second line names the URL that takes POST /restart")
     parser.add_argument("--api-key", default=None)
     options = parser.parse_args(arguments)
@@ -299,6 +325,7 @@ def _main(arguments: list[str]) -> int:
         seed=options.seed,
         dev_mode=options.dev_mode,
         api_key=options.api_key,
+        kv_events=KvEvents(topic=options.kv_topic, replay=True) if options.kv_events else None,
         lies=lies,
     )
     engine = lying_engine(behaviour, port=options.port)
@@ -306,6 +333,8 @@ def _main(arguments: list[str]) -> int:
         sys.stdout.write(f"{url}\n")
         if options.control:
             sys.stdout.write(f"{engine.control_url}\n")
+        if options.kv_events:
+            sys.stdout.write(f"{engine.kv_publisher.endpoint}\n{engine.kv_publisher.replay}\n")
         sys.stdout.flush()
         while engine.alive or options.control:
             time.sleep(0.1)

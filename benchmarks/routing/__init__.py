@@ -1,0 +1,1 @@
+"""Modelled replicas, workloads and the event kernel behind `routing_traces.py`."""

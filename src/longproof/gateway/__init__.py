@@ -1,0 +1,1 @@
+"""The gateway: a shell of HTTP around `longproof.policy.controller`, which takes every decision."""

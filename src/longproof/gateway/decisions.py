@@ -1,0 +1,197 @@
+"""The decision log on disk: every input of the controller with what it answered, with the reason and all scores.
+
+    Recorded ── record ──▶ waiting ── a thread encodes and writes ──▶ decisions.jsonl
+
+On the event loop a record costs an append to a list. A log that cannot be written stops nothing: records are dropped
+and counted, and `replay_log` says that there is a gap. A kill loses what was not written yet, at most a fraction of a
+second.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from longproof.errors import UsageError
+from longproof.gateway.decision_codec import (
+    FollowedReplica,
+    LogEntry,
+    LogHeader,
+    decode_entry,
+    decode_header,
+    encode_entry,
+    encode_header,
+)
+from longproof.policy.actions import Dispatch, Refusal, Wait
+from longproof.policy.controller import Controller
+from longproof.policy.decision_record import DecisionRecord, Difference, feed
+from longproof.policy.routing import PrefixRouter, RoutingRule
+
+WRITE_EVERY_S = 0.1
+MOST_WAITING = 200_000
+_BATCH = 2_000
+
+
+class DecisionLog:
+    """Writes one log. `path` is a new file: a log begins with its controller. Raises UsageError when it cannot be
+    made."""
+
+    def __init__(self, path: Path, header: LogHeader, *, write_every_s: float = WRITE_EVERY_S) -> None:
+        self.path = _free_name(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("xb", buffering=0)
+            self._file.write(encode_header(header))
+        except OSError as problem:
+            raise UsageError(
+                f"the decision log {self.path} cannot be written: {problem.strerror}", advice="name another file"
+            ) from problem
+        self.dropped = 0
+        self._waiting: deque[LogEntry] = deque()
+        self._every_s = write_every_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write_until_stopped, name="longproof-decisions", daemon=True)
+        self._thread.start()
+
+    def sink(self, entry: LogEntry) -> None:
+        """Takes one entry; never waits, never raises."""
+        if len(self._waiting) >= MOST_WAITING:
+            self.dropped += 1
+            return
+        self._waiting.append(entry)
+
+    def close(self) -> None:
+        """Writes what is left."""
+        self._stop.set()
+        self._thread.join()
+        self._file.close()
+
+    def _write_until_stopped(self) -> None:
+        while not self._stop.wait(self._every_s):
+            self._write()
+        self._write()
+
+    def _write(self) -> None:
+        while self._waiting:
+            batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
+            data = b"".join(map(encode_entry, batch))
+            before = os.fstat(self._file.fileno()).st_size
+            try:
+                wrote = self._file.write(data)
+            except OSError:
+                wrote = -1
+            if wrote != len(data):  # half a line would spoil the next one
+                os.ftruncate(self._file.fileno(), before)
+                os.lseek(self._file.fileno(), before, os.SEEK_SET)
+                self.dropped += len(batch)
+
+
+class LoggedRouter(PrefixRouter):
+    """A router that also writes down how it is told to follow replicas."""
+
+    def __init__(self, rule: RoutingRule, log: DecisionLog) -> None:
+        super().__init__(rule)
+        self._log = log
+
+    def follow(self, replica: str, *, block_tokens: int, cache_blocks: int | None, events: bool) -> None:
+        """See `PrefixRouter`."""
+        super().follow(replica, block_tokens=block_tokens, cache_blocks=cache_blocks, events=events)
+        self._log.sink(
+            FollowedReplica(replica=replica, block_tokens=block_tokens, cache_blocks=cache_blocks, events=events)
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Replayed:
+    """What a replay found. `sent`, `waits`, `refused`: decisions in the log by kind. `differences`: records a fresh
+    controller answers otherwise, the first few. `missing`: records the log lacks; what follows a gap may differ for
+    that reason alone. `torn`: its last line is half a one."""
+
+    inputs: int = 0
+    sent: int = 0
+    waits: int = 0
+    refused: int = 0
+    differing: int = 0
+    missing: int = 0
+    torn: bool = False
+    differences: list[Difference] = field(default_factory=list[Difference])
+
+    def count(self, record: DecisionRecord) -> None:
+        """One more input of the log."""
+        self.inputs += 1
+        self.sent += sum(isinstance(action, Dispatch) for action in record.actions)
+        self.waits += sum(isinstance(action, Wait) for action in record.actions)
+        self.refused += sum(isinstance(action, Refusal) for action in record.actions)
+
+    @property
+    def same(self) -> bool:
+        """Whether everything was decided again as it was."""
+        return not self.differing and not self.missing
+
+
+def replay_log(path: Path, *, keep: int = 20) -> Replayed:
+    """Feeds a log to a fresh controller. UsageError for a file that is no decision log."""
+    found = Replayed()
+    lines = _lines(path)
+    header = decode_header(next(lines, b""), where=f"{path}:1")
+    router = PrefixRouter(header.routing)
+    controller = Controller(header.config, router)
+    for place, line in enumerate(lines, 2):
+        if not line.endswith(b"\n"):
+            found.torn = True  # the gateway was killed while it wrote
+            break
+        record = decode_entry(line, where=f"{path}:{place}")
+        if isinstance(record, FollowedReplica):
+            router.follow(
+                record.replica,
+                block_tokens=record.block_tokens,
+                cache_blocks=record.cache_blocks,
+                events=record.events,
+            )
+            continue
+        found.missing += record.number - found.inputs - found.missing
+        found.count(record)
+        replayed = tuple(feed(controller, record.input, record.at_ns))
+        if replayed != record.actions:
+            found.differing += 1
+            if len(found.differences) < keep:
+                found.differences.append(Difference(record=record, replayed=replayed))
+    return found
+
+
+def records_about(path: Path, request_id: str) -> Iterator[DecisionRecord]:
+    """Everything a log says about one request, in order."""
+    lines = _lines(path)
+    decode_header(next(lines, b""), where=f"{path}:1")
+    for place, line in enumerate(lines, 2):
+        if request_id.encode() in line and line.endswith(b"\n"):
+            record = decode_entry(line, where=f"{path}:{place}")
+            if isinstance(record, FollowedReplica):
+                continue
+            told = record.input
+            named = getattr(told, "id", None) or getattr(getattr(told, "arrival", None), "id", None)
+            if named == request_id or any(action.id == request_id for action in record.actions):
+                yield record
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as source:
+            yield from source
+    except OSError as problem:
+        raise UsageError(
+            f"{path} cannot be read: {problem.strerror}", advice="name the file that decision_log is set to"
+        ) from problem
+
+
+def _free_name(path: Path) -> Path:
+    """`path`, or the next that is free: decisions.jsonl, decisions-2.jsonl …; a log is never continued."""
+    number, found = 1, path
+    while found.exists():
+        number += 1
+        found = path.with_stem(f"{path.stem}-{number}")
+    return found

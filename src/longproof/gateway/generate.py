@@ -1,0 +1,149 @@
+"""The two routes that generate: from the HTTP request to its exchange.
+
+key ─▶ body ─▶ Ask ─▶ model served? ─▶ the key's own bounds ─▶ upper bound of its length ─▶ Exchange
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from aiohttp.web import BaseRequest, StreamResponse
+
+from longproof.domain.request import Route
+from longproof.gateway.ask import Ask
+from longproof.gateway.downstream import Downstream
+from longproof.gateway.exchange import Exchange, Surroundings
+from longproof.gateway.intake import Intake, parsed
+from longproof.gateway.keys import KeyRing, KeyRule, require_within
+from longproof.gateway.ports import Counted
+from longproof.gateway.wire_body import engine_body
+from longproof.policy.arrivals import Arrival
+
+_CLIENT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_TRACE_HEADERS = ("traceparent", "tracestate")
+_LARGE_BYTES = 256 << 10
+"""About half a millisecond of parsing."""
+_SESSION_HEADERS = ("X-Session-Id", "X-Longproof-Session")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRules:
+    """`keepalive_s` of silence before a comment goes into a stream (0: never). `stall_s`: how long a client may take
+    nothing of its stream. `default_output_tokens`: the allowance of a request that names none, where no limit of its
+    model tells. `trace_headers`: what goes upstream of a request's trace, from its id and what it came with."""
+
+    keepalive_s: float = 10.0
+    stall_s: float = 60.0
+    default_output_tokens: int = 4_096
+    trace_headers: Callable[[str, Mapping[str, str]], Mapping[str, str]] = lambda _, given: given
+
+
+class Generations:
+    """Answers requests to generate."""
+
+    def __init__(self, around: Surroundings, intake: Intake, keys: KeyRing, rules: AnswerRules) -> None:
+        self._around = around
+        self._intake = intake
+        self._keys = keys
+        self._rules = rules
+        self._boot = os.urandom(4).hex()
+        self._numbers = itertools.count(1)
+        self._large = asyncio.Lock()
+
+    async def chat(self, request: BaseRequest) -> StreamResponse:
+        """POST /v1/chat/completions."""
+        return await self._answer(request, Route.CHAT)
+
+    async def completions(self, request: BaseRequest) -> StreamResponse:
+        """POST /v1/completions."""
+        return await self._answer(request, Route.COMPLETIONS)
+
+    async def _answer(self, request: BaseRequest, route: Route) -> StreamResponse:
+        rule = self._keys.rule_of(request.headers.getall("Authorization", ()))
+        body = await self._intake.read(request)
+        try:
+            ask = await self._parsed(body, route)
+        except BaseException:
+            self._intake.release(len(body))
+            raise
+        ask.on_dropped = partial(self._intake.release, len(body))
+        del body  # the Ask lets go of it as soon as nobody needs it again
+        try:
+            return await self._exchanged(request, ask, rule)
+        finally:
+            ask.drop_body()
+
+    async def _parsed(self, body: bytes, route: Route) -> Ask:
+        request_id = f"lp-{self._boot}-{next(self._numbers)}"
+        if len(body) < _LARGE_BYTES:
+            return parsed(body, route, request_id=request_id)
+        async with self._large:  # one at a time: between two of them the loop has its turn
+            return parsed(body, route, request_id=request_id)
+
+    async def _exchanged(self, request: BaseRequest, ask: Ask, rule: KeyRule) -> StreamResponse:
+        replicas = self._around.fleet.serving(ask.model)
+        now_ns = ask.received_ns = self._around.clock.now_ns()
+        self._keys.enter(rule, ask.model, now_ns)
+        try:
+            self._own(ask, rule, request)
+            bound = self._around.counting.bound(ask)
+            arrival = self._arrival(ask, bound)
+            require_within(rule, arrival.input_tokens, arrival.output_tokens, exact=arrival.exact)
+            usage = all(replica.usage_in_streams for replica in replicas)
+            ask.body = engine_body(ask, usage_in_streams=usage, salt=ask.salt if rule.prefix_salt else "")
+            shown_id, rules = _shown_id(request, ask.id), self._rules
+            down = Downstream(request, shown_id, keepalive_s=rules.keepalive_s, stall_s=rules.stall_s)
+            exchange = Exchange(self._around, ask, bound, down, self._headers(request, ask.id))
+            return await exchange.run(arrival)
+        finally:
+            self._keys.leave(rule)
+
+    def _own(self, ask: Ask, rule: KeyRule, request: BaseRequest) -> None:
+        """Whose it is."""
+        ask.tenant, ask.key, ask.priority = rule.tenant, rule.name, rule.priority
+        ask.salt = rule.salt(ask.salt)
+        for name in _SESSION_HEADERS:
+            if value := request.headers.get(name):
+                ask.session = value[:256]
+                break
+
+    def _arrival(self, ask: Ask, bound: Counted) -> Arrival:
+        output_tokens = ask.output_tokens
+        if output_tokens is None:
+            limit = self._around.fleet.limit_tokens(ask.model)
+            room = self._rules.default_output_tokens if limit is None else limit - bound.input_tokens
+            output_tokens = ask.output_tokens = max(1, room) * ask.choices
+        return Arrival(
+            id=ask.id,
+            tenant=ask.tenant,
+            model=ask.model,
+            input_tokens=bound.input_tokens,
+            exact=bound.exact,
+            output_tokens=output_tokens,
+            blocks=bound.blocks,
+            priority=ask.priority,
+            session=ask.session,
+            streamed=ask.stream,
+        )
+
+    def _headers(self, request: BaseRequest, request_id: str) -> dict[str, str]:
+        """What goes upstream, made anew: nothing of the client's gets through that is not named here."""
+        headers = {"Content-Type": "application/json", "X-Request-Id": request_id}
+        given = request.headers
+        trace = {name: given[name][:512] for name in _TRACE_HEADERS if name in given}
+        headers.update(self._rules.trace_headers(request_id, trace))
+        if not self._keys.asks_for_keys and "Authorization" in given:
+            headers["Authorization"] = given["Authorization"]
+        return headers
+
+
+def _shown_id(request: BaseRequest, request_id: str) -> str:
+    """The client's own id comes back to it; inside and upstream ours is used, which nobody can use twice."""
+    given = request.headers.get("X-Request-Id")
+    return given if given is not None and _CLIENT_ID.fullmatch(given) else request_id

@@ -1,0 +1,194 @@
+"""HTTP body → `Ask`: read within limits, parsed once, checked as far as the gateway must understand it.
+
+    Content-Length over the limit ─▶ 413 before a byte is read
+    chunks ─▶ one buffer, within `body_limit_bytes`, `body_timeout_s` and the bytes that all open bodies may take
+    JSON ─▶ model, stream, output allowance, salt ─▶ Ask
+
+What it does not understand it leaves to the engine: the body goes upstream as it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import cast
+
+import orjson
+from aiohttp.web import BaseRequest, RequestPayloadError
+
+from longproof.clock import NS_PER_S
+from longproof.domain.request import Route
+from longproof.domain.units import format_tokens
+from longproof.gateway.ask import Ask, Json
+from longproof.gateway.errors import ApiError, Problem, bad_request
+
+_MOST_OUTPUT_TOKENS = 2**40
+_MOST_CHOICES = 128  # OpenAI's own bound of n
+_LONGEST_NAME = 512
+
+
+@dataclass(slots=True, kw_only=True)
+class Intake:
+    """Reads bodies. One object for the whole process: `open_bytes` counts what all unfinished requests hold."""
+
+    body_limit_bytes: int
+    open_limit_bytes: int
+    body_timeout_s: float
+    open_bytes: int = 0
+
+    async def read(self, request: BaseRequest) -> bytes:
+        """The whole body; its bytes count as open until they are given to `release`. ApiError 413, 408, 415, 503."""
+        _require_plain(request)
+        announced = request.content_length
+        if announced is not None and announced > self.body_limit_bytes:
+            raise _too_large(self.body_limit_bytes, announced)
+        if not request.body_exists:
+            return b""
+        reader = request.content
+        if reader.is_eof() and announced is not None and self.open_bytes + announced <= self.open_limit_bytes:
+            body = reader.read_nowait()  # a small request is there as a whole when its handler starts
+            self.open_bytes += len(body)
+            return body
+        held = 0
+        try:
+            async with asyncio.timeout(self.body_timeout_s):
+                parts: list[bytes] = []
+                while part := await reader.readany():
+                    held += len(part)
+                    self.open_bytes += len(part)
+                    if held > self.body_limit_bytes:
+                        raise _too_large(self.body_limit_bytes, None)
+                    if self.open_bytes > self.open_limit_bytes:
+                        raise _too_much_open(self.open_limit_bytes)
+                    parts.append(part)
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        except BaseException as problem:
+            self.open_bytes -= held
+            if isinstance(problem, TimeoutError):
+                message = f"the body did not arrive within {self.body_timeout_s:g} s"
+                raise ApiError(Problem(status=408, code="body_timeout", message=message)) from None
+            if isinstance(problem, RequestPayloadError):
+                raise bad_request("the body is not framed as its headers say", code="invalid_framing") from None
+            raise
+
+    def release(self, body_bytes: int) -> None:
+        """A body of that many bytes is no longer held."""
+        self.open_bytes -= body_bytes
+
+
+def parsed(body: bytes, route: Route, *, request_id: str) -> Ask:
+    """A body as an Ask that has no tenant yet. ApiError 400 for what is no request of that route."""
+    fields = _object(body)
+    model = fields.get("model")
+    if not isinstance(model, str) or not model or len(model) > _LONGEST_NAME:
+        raise bad_request("'model' must be the name of a served model", param="model")
+    _require_prompt(fields, route)
+    stream = fields.get("stream", False)
+    if stream not in (True, False, None):
+        raise bad_request("'stream' must be true or false", param="stream")
+    options = fields.get("stream_options")
+    if options is not None and not isinstance(options, dict):
+        raise bad_request("'stream_options' must be an object", param="stream_options")
+    choices = _choices(fields)
+    output = _allowance(fields, route)
+    salt = fields.get("cache_salt")
+    user = fields.get("user")
+    return Ask(
+        id=request_id,
+        route=route,
+        model=model,
+        body=body,
+        fields=fields,
+        stream=bool(stream),
+        wants_usage=bool(cast(Json, options).get("include_usage")) if options else False,
+        choices=choices,
+        output_tokens=None if output is None else output * choices,
+        salt=salt[:_LONGEST_NAME] if isinstance(salt, str) else "",
+        session=user[:_LONGEST_NAME] if isinstance(user, str) and user else None,
+    )
+
+
+def _object(body: bytes) -> Json:
+    if not body:
+        raise bad_request("the body is empty; a JSON object is expected")
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError as problem:
+        raise bad_request(f"the body is not JSON: {problem}", code="invalid_json") from None
+    if not isinstance(fields, dict):
+        raise bad_request("the body must be a JSON object")
+    return cast(Json, fields)
+
+
+def _require_prompt(fields: Json, route: Route) -> None:
+    if route is Route.CHAT:
+        messages = fields.get("messages")
+        if not isinstance(messages, list) or not messages:
+            raise bad_request("'messages' must be a list that is not empty", param="messages")
+        if not all(isinstance(message, dict) for message in cast("list[object]", messages)):
+            raise bad_request("every entry of 'messages' must be an object", param="messages")
+    elif not isinstance(fields.get("prompt"), str | list):
+        raise bad_request("'prompt' must be a text, or a list of texts or of token ids", param="prompt")
+
+
+def _allowance(fields: Json, route: Route) -> int | None:
+    names = ("max_completion_tokens", "max_tokens") if route is Route.CHAT else ("max_tokens",)
+    for name in names:
+        value = fields.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value > _MOST_OUTPUT_TOKENS:
+            raise bad_request(f"'{name}' must be a whole number", param=name)
+        # llama.cpp: -1 means "as many as fit"; other engines refuse it themselves
+        return value if value >= 0 else None
+    return None
+
+
+def _choices(fields: Json) -> int:
+    most = 1
+    for name in ("n", "best_of"):
+        value = fields.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_CHOICES:
+            raise bad_request(f"'{name}' must be 1 to {_MOST_CHOICES}", param=name)
+        most = max(most, value)
+    prompt = fields.get("prompt")
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
+        most *= len(cast("list[object]", prompt))
+    return most
+
+
+def _require_plain(request: BaseRequest) -> None:
+    encoding = request.headers.get("Content-Encoding", "identity").lower()
+    if encoding not in ("identity", ""):
+        message = f"a body with Content-Encoding '{encoding[:40]}' is not taken; send it uncompressed"
+        raise ApiError(Problem(status=415, code="content_encoding", message=message))
+
+
+def _too_large(limit: int, actual: int | None) -> ApiError:
+    size = "it" if actual is None else f"its {format_tokens(actual)} bytes"
+    return ApiError(
+        Problem(
+            status=413,
+            code="request_too_large",
+            message=f"the body is too large: {size} exceed{'s' if actual is None else ''} the limit of"
+            f" {format_tokens(limit)} bytes",
+            limit=limit,
+            actual=actual,
+            unit="bytes",
+        )
+    )
+
+
+def _too_much_open(limit: int) -> ApiError:
+    return ApiError(
+        Problem(
+            status=503,
+            code="intake_full",
+            message=f"the bodies of all open requests would exceed {format_tokens(limit)} bytes; try again shortly",
+            limit=limit,
+            unit="bytes",
+            retry_after_ns=NS_PER_S,
+        )
+    )

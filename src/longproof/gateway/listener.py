@@ -1,0 +1,156 @@
+"""The socket, and how it ends.
+
+SIGTERM ─▶ /ready says no ─▶ (grace) ─▶ nothing new is accepted ─▶ what is open ends ─▶ closed
+                                                                 └ drain_s ─▶ whatever is left is cut off
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from longproof.errors import UsageError
+from longproof.gateway.routes import Routes
+
+_BACKLOG = 2_048
+_READ_BYTES = 1 << 20
+"""What is read ahead of a body: with less, a body of megabytes pauses and resumes its socket a thousand times."""
+_HEADER_BYTES = 16 << 10
+_IDLE_S = 75.0
+"""Idle connections are kept longer than load balancers do by default (60 s): they close first, so no request is lost
+to a connection that closes under it."""
+_SEND_BYTES = 256 << 10
+"""Of the kernel's buffer per connection, where Linux would grow it to megabytes."""
+_POLL_S = 0.02
+
+_log = logging.getLogger("longproof.gateway")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """Certificate chain and key in PEM; `client_ca`: clients must show a certificate that it signed."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """UsageError for files that cannot be used."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+            if self.client_ca is not None:
+                context.load_verify_locations(self.client_ca)
+                context.verify_mode = ssl.CERT_REQUIRED
+        except (OSError, ssl.SSLError) as problem:
+            raise UsageError(
+                f"the certificate {self.certificate} with key {self.key} cannot be used: {problem}",
+                advice="give a PEM certificate chain and the unencrypted key that belongs to it",
+            ) from problem
+        return context
+
+
+def _allow_many_connections() -> None:
+    """A stream takes two descriptors, and many systems begin with 1,024: as many as the system allows us."""
+    try:
+        import resource  # noqa: PLC0415 - Unix alone has it
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and (hard == resource.RLIM_INFINITY or soft < hard):
+        wanted = hard if hard != resource.RLIM_INFINITY else max(soft, 1 << 16)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError) as problem:
+            _log.warning("no more than %d connections at once: %s", soft // 2, problem)
+
+
+def _quiet() -> logging.Logger:
+    """For aiohttp, which would write a traceback for every malformed request: anybody could fill the disk with them.
+    What goes wrong in an answer is logged by `routes`."""
+    logger = logging.getLogger("longproof.gateway.http")
+    logger.setLevel(logging.CRITICAL)
+    return logger
+
+
+class Listener:
+    """Answers HTTP/1.1 on one address with a table of routes."""
+
+    def __init__(self, routes: Routes, *, host: str, port: int, tls: Tls | None = None) -> None:
+        self._routes = routes
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._server: asyncio.Server | None = None
+        self._web: web.Server | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self._port}"
+
+    async def start(self) -> str:
+        """Listens; returns the URL. UsageError where the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        _allow_many_connections()
+        self._web = web.Server(
+            self._routes,
+            handler_cancellation=True,  # a client that leaves cancels what is done for it, wherever that stands
+            access_log=None,
+            auto_decompress=False,
+            read_bufsize=_READ_BYTES,
+            keepalive_timeout=_IDLE_S,
+            max_line_size=_HEADER_BYTES,
+            max_field_size=_HEADER_BYTES,
+            lingering_time=0.5,
+            logger=_quiet(),
+        )
+        context = None if self._tls is None else self._tls.context()
+        try:
+            self._server = await loop.create_server(
+                self._web, self._host, self._port, backlog=_BACKLOG, ssl=context, reuse_address=True
+            )
+            for listening in self._server.sockets:
+                # inherited by every connection: what a slow reader can pile up here is bounded
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
+        except (OSError, OverflowError) as problem:
+            raise UsageError(
+                f"port {self._port} on {self._host} cannot be listened on: {problem}",
+                advice="name another --port, or stop what listens there",
+            ) from problem
+        self._port = self._server.sockets[0].getsockname()[1]
+        return self.url
+
+    async def drain(self, *, grace_s: float, within_s: float) -> int:
+        """Stops in order: for `grace_s` still accepts (load balancers take a while to hear of it), then finishes what
+        is open. Returns how many requests were cut off because `within_s` was over."""
+        self._routes.closing = True
+        await asyncio.sleep(grace_s)
+        if self._server is not None:
+            self._server.close()
+        end_s = asyncio.get_running_loop().time() + within_s
+        # a count of many tasks, which no single event stands for
+        while self._routes.open and asyncio.get_running_loop().time() < end_s:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
+        return await self.close()
+
+    async def close(self) -> int:
+        """Closes everything now; how many requests that cut off. Safe to call twice."""
+        cut_off = self._routes.open
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if self._web is not None:
+            if cut_off:
+                _log.warning("%d requests were cut off", cut_off)
+            await self._web.shutdown(0.1)
+            self._web = None
+        return cut_off

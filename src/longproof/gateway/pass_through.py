@@ -1,0 +1,127 @@
+"""Engines' other routes: embeddings, scores, token counts. They generate nothing, so admission has no part in them.
+
+Only routes that are named get through: engines also have routes that flush caches, abort other people's requests or
+shut the server down, and those are for their owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import aiohttp
+import orjson
+from aiohttp.web import BaseRequest, Response, StreamResponse
+from yarl import URL
+
+from longproof.clock import NS_PER_S, Clock
+from longproof.engines.json_fields import as_object, as_text
+from longproof.gateway.errors import ApiError, Problem, bad_request
+from longproof.gateway.fleet import Fleet, Replica
+from longproof.gateway.intake import Intake
+from longproof.gateway.keys import KeyRing
+from longproof.gateway.upstream import Lost, Unreached, drop
+
+SAFE_ROUTES = (
+    "/v1/embeddings",
+    "/v1/rerank",
+    "/v1/score",
+    "/v1/classify",
+    "/v1/moderations",
+    "/v1/chat/completions/input_tokens",
+    "/v1/tokenize",
+    "/v1/detokenize",
+    "/tokenize",
+    "/detokenize",
+    "/apply-template",
+    "/pooling",
+    "/score",
+    "/rerank",
+    "/classify",
+    "/embedding",
+    "/embeddings",
+)
+"""Routes of vLLM 0.32, SGLang 0.5 and llama.cpp that read or compute without generating."""
+
+
+class PassThrough:
+    """Sends a request on as it is, to a replica that serves its model, in turn."""
+
+    def __init__(self, fleet: Fleet, intake: Intake, keys: KeyRing, clock: Clock, *, timeout_s: float) -> None:
+        self._fleet = fleet
+        self._intake = intake
+        self._keys = keys
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._turn = itertools.count()
+
+    async def answer(self, request: BaseRequest) -> StreamResponse:
+        """POST of one of the safe routes."""
+        rule = self._keys.rule_of(request.headers.getall("Authorization", ()))
+        body = await self._intake.read(request)
+        try:
+            model, replicas = self._serving(body)
+            self._keys.enter(rule, model, self._clock.now_ns())
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    return await self._first_reached(request, replicas, body)
+            except TimeoutError:
+                message = f"no answer within {self._timeout_s:g} s"
+                raise ApiError(Problem(status=504, code="replica_silent", message=message)) from None
+            finally:
+                self._keys.leave(rule)
+        finally:
+            self._intake.release(len(body))
+
+    def _serving(self, body: bytes) -> tuple[str, tuple[Replica, ...]]:
+        """The replicas of the model that the body names; where it names none, all that serve the only one."""
+        try:
+            fields = as_object(orjson.loads(body)) if body else {}
+        except orjson.JSONDecodeError as problem:
+            raise bad_request(f"the body is not JSON: {problem}", code="invalid_json") from None
+        if fields is None:
+            raise bad_request("the body must be a JSON object")
+        names = self._fleet.model_names()
+        model = as_text(fields.get("model")) or (names[0] if len(names) == 1 else None)
+        if model is None:
+            raise bad_request("'model' must be the name of a served model", param="model")
+        return model, self._fleet.serving(model)
+
+    async def _first_reached(self, request: BaseRequest, replicas: tuple[Replica, ...], body: bytes) -> Response:
+        start = next(self._turn)
+        for place in range(len(replicas)):
+            replica = replicas[(start + place) % len(replicas)]
+            headers = {"Content-Type": request.headers.get("Content-Type", "application/json")}
+            if replica.authorization is not None:
+                headers["Authorization"] = replica.authorization
+            elif not self._keys.asks_for_keys and "Authorization" in request.headers:
+                headers["Authorization"] = request.headers["Authorization"]
+            try:
+                response = await self._fleet.upstream.send(URL(replica.url + request.path), headers, body)
+            except Unreached:
+                continue
+            except Lost as problem:
+                raise _lost(replica, str(problem)) from problem
+            return await _whole(replica, response)
+        problem = Problem(
+            status=503, code="no_replica", message="no replica of this model can be reached", retry_after_ns=NS_PER_S
+        )
+        raise ApiError(problem)
+
+
+async def _whole(replica: Replica, response: aiohttp.ClientResponse) -> Response:
+    try:
+        body = await response.read()
+    except aiohttp.ClientError as problem:
+        raise _lost(replica, str(problem)) from problem
+    finally:
+        if not response.content.at_eof():
+            drop(response)
+    status = response.status if 200 <= response.status < 300 or 400 <= response.status < 600 else 502
+    headers = {"Content-Type": response.headers.get("Content-Type", "application/json")}
+    return Response(status=status, body=body, headers=headers)
+
+
+def _lost(replica: Replica, why: str) -> ApiError:
+    message = f"the connection to replica {replica.name} was lost: {why}"
+    return ApiError(Problem(status=502, code="replica_lost", message=message))

@@ -1,0 +1,73 @@
+"""What travels with an answer: the controller's refusals, engines' headers, engines' troubles inside a stream."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import aiohttp
+import orjson
+
+from longproof.gateway.errors import Problem
+from longproof.policy.actions import Dispatch, Refusal
+
+REPLICA = "X-Longproof-Replica"
+WARNING = "X-Longproof-Warning"
+_PASSED_ON = ("Content-Type", "openai-processing-ms", "openai-model", "system-fingerprint")
+_ERROR_STARTS = (b'data: {"error"', b'data:{"error"', b"event: error")
+
+
+def problem_of(refusal: Refusal) -> Problem:
+    """A refusal by the controller."""
+    return Problem(
+        status=refusal.status,
+        code=refusal.code,
+        message=refusal.reason,
+        limit=refusal.limit,
+        actual=refusal.actual,
+        unit=refusal.unit,
+        retry_after_ns=refusal.retry_after_ns,
+    )
+
+
+def dispatch_headers(dispatch: Dispatch) -> dict[str, str]:
+    """What the client is told of where it went, and of what is not proven about it."""
+    headers = {REPLICA: dispatch.replica}
+    if dispatch.warnings:
+        headers[WARNING] = "; ".join(dispatch.warnings).encode("ascii", "replace").decode()
+    return headers
+
+
+def upstream_headers(response: aiohttp.ClientResponse) -> dict[str, str]:
+    """The few headers of an engine's answer that are the client's business."""
+    return {name: response.headers[name] for name in _PASSED_ON if name in response.headers}
+
+
+def busy_in_stream(first: bytes) -> int | None:
+    """429 or 503 where a stream begins with that refusal (vLLM 0.32 refuses streams inside a 200); else None."""
+    if not first.lstrip().startswith(_ERROR_STARTS):
+        return None
+    start = first.find(b"{")
+    end = first.find(b"\n", start)
+    try:
+        found = orjson.loads(first[start : end if end > 0 else None])
+    except orjson.JSONDecodeError:
+        return None
+    error = cast("dict[str, object]", found).get("error") if isinstance(found, dict) else None
+    code = cast("dict[str, object]", error).get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) and code in (429, 503) else None
+
+
+def is_error_event(data: bytes) -> bool:
+    """Whether an engine reports in the middle of a stream that it failed."""
+    if b"error" not in data:  # asked of every chunk
+        return False
+    return any(data.startswith(start) or b"\n\n" + start in data for start in _ERROR_STARTS)
+
+
+def sends_text(data: bytes) -> bool:
+    """Whether a first event carries a token, and not only the role that engines send before the prefill."""
+    if b'"role"' not in data:
+        return b"data:" in data
+    return not any(
+        empty in data for empty in (b'"content":""', b'"content":null', b'"content": ""', b'"content": null')
+    )

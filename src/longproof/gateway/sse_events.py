@@ -1,0 +1,73 @@
+"""An engine's event stream on its way through: counted, and without what only the gateway asked for.
+
+The bytes go through as they came. Only where usage was asked for by the gateway and not by the client are events taken
+apart, and of those only the ones that have a usage object.
+"""
+
+from __future__ import annotations
+
+from longproof.domain.events import Usage
+from longproof.gateway.usage import has_usage, usage_in
+
+_DATA = b"data:"
+_LONGEST_EVENT_BYTES = 1 << 20
+
+
+class EventFlow:
+    """One stream. `take` gives the bytes to pass on (perhaps none yet); `events` counts the data events seen.
+
+    Events are read whole, wherever the network cuts them. `hide_usage`: an event whose `choices` are empty and that
+    carries usage was made for us, and is left out; what is not whole is then held back until it is.
+    """
+
+    __slots__ = ("_held", "_hide_usage", "done", "events", "failed", "usage")
+
+    def __init__(self, *, hide_usage: bool) -> None:
+        self._hide_usage = hide_usage
+        self._held = b""
+        self.events = 0
+        self.done = False
+        self.failed = False
+        """Whether the engine reported in the stream that it failed."""
+        self.usage: Usage | None = None
+
+    def take(self, data: bytes) -> bytes:
+        """The next bytes as they came from the socket; what is to be passed on of them now."""
+        seen = self._held + data if self._held else data
+        self._held = b""
+        if not seen.endswith((b"\n\n", b"\r\n\r\n")):
+            cut = max(_after(seen, b"\n\n"), _after(seen, b"\r\n\r\n"))
+            if len(seen) - cut <= _LONGEST_EVENT_BYTES:  # a longer one goes through unread
+                seen, self._held = seen[:cut], seen[cut:]
+        self._look(seen)
+        if not self._hide_usage:
+            return data
+        return self._without_usage(seen) if has_usage(seen) else seen
+
+    def end(self) -> bytes:
+        """The stream is over; what was held back of an event that never ended."""
+        rest, self._held = self._held, b""
+        self._look(rest)
+        return rest if self._hide_usage else b""
+
+    def _look(self, data: bytes) -> None:
+        self.events += data.count(_DATA)
+        if has_usage(data):
+            self.usage = usage_in(data) or self.usage
+        if b"[DONE]" in data and data.rstrip().endswith(b"[DONE]"):
+            self.done = True
+            self.events -= 1
+
+    def _without_usage(self, data: bytes) -> bytes:
+        separator = b"\r\n\r\n" if b"\r\n\r\n" in data else b"\n\n"
+        kept = [event for event in data.split(separator) if not _only_usage(event)]
+        return separator.join(kept)
+
+
+def _after(data: bytes, separator: bytes) -> int:
+    at = data.rfind(separator)
+    return 0 if at < 0 else at + len(separator)
+
+
+def _only_usage(event: bytes) -> bool:
+    return has_usage(event) and (b'"choices":[]' in event or b'"choices": []' in event)

@@ -1,0 +1,28 @@
+"""The body that goes to the engine: the client's own bytes, with what the gateway needs added."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import orjson
+
+from longproof.gateway.ask import Ask, Json
+
+_USAGE = b',"stream_options":{"include_usage":true}}'
+
+
+def engine_body(ask: Ask, *, usage_in_streams: bool, salt: str) -> bytes:
+    """What is sent. Usage is asked for in every stream, since metering rests on it; the client's own prefix salt is
+    replaced by `salt` where there is one. Needs the parsed prompt only where something of the client's must change."""
+    ask_usage = ask.stream and usage_in_streams and not ask.wants_usage
+    if not ask_usage and not salt:
+        return ask.body
+    if ask_usage and not salt and "stream_options" not in ask.fields:
+        whole = ask.body.rstrip()
+        return whole[:-1] + _USAGE  # an object with a model in it: never empty
+    fields = dict(ask.fields)
+    if ask_usage:
+        fields["stream_options"] = {**cast("Json", fields.get("stream_options") or {}), "include_usage": True}
+    if salt:
+        fields["cache_salt"] = salt
+    return orjson.dumps(fields)

@@ -1,0 +1,236 @@
+"""Pinned prefixes: contents that are kept in the cache of some replica although nobody asks for them just now.
+
+    put ──▶ homes: the `copies` replicas that rank first for its name        (rendezvous hashing: when a replica goes,
+             │                                                               only its own prefixes move)
+             ▼
+    due ──▶ Warm(name, replica)      a home that does not hold it whole, or where it was not used for `refresh_ns`
+             ▼
+    warmed   the shell sent the content there as a request of one output token
+
+Engines cannot pin. A use now and then keeps a prefix at the young end of their eviction order, which is as good while
+the cache holds what is used within `refresh_ns`; `most_share` keeps pins from being what fills it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from xxhash import xxh3_64_intdigest
+
+from longproof.policy.contents import Match
+
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinRule:
+    """`most_share`: of a replica's cache that pins may take. `retry_ns`: how long a warm-up may take, or has to wait
+    after it failed, before it is tried again."""
+
+    refresh_ns: int = 60 * NS_PER_S
+    retry_ns: int = 30 * NS_PER_S
+    most_prefixes: int = 256
+    most_share: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinRefused:
+    """Why a prefix is not pinned."""
+
+    reason: str
+    limit: int
+    actual: int
+    unit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warm:
+    """Send this prefix's content to this replica, with one output token, at the lowest priority."""
+
+    name: str
+    replica: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedSnapshot:
+    """One pinned prefix as a dashboard shows it. `held`: tokens of it that each home holds. `requests` began with it,
+    `hits` of them found it whole."""
+
+    name: str
+    input_tokens: int
+    blocks: int
+    copies: int
+    homes: tuple[str, ...]
+    held: Mapping[str, int]
+    requests: int
+    hits: int
+    warmed: int
+    moved: int
+
+    @property
+    def hit_share(self) -> float | None:
+        """Share of its requests that found it whole; None before the first."""
+        return self.hits / self.requests if self.requests else None
+
+
+@dataclass(slots=True)
+class _Pinned:
+    name: str
+    blocks: tuple[int, ...]
+    input_tokens: int
+    copies: int
+    homes: tuple[str, ...] = ()
+    requests: int = 0
+    hits: int = 0
+    warmed: int = 0
+    moved: int = 0
+
+
+class PinnedPrefixes:
+    """What is pinned, where, and what has to be done about it."""
+
+    def __init__(self, rule: PinRule = PinRule()) -> None:
+        self.rule = rule
+        self._pins: dict[str, _Pinned] = {}
+        self._by_last: dict[int, _Pinned] = {}
+        self._used_ns: dict[tuple[str, str], int] = {}
+        self._tried_ns: dict[tuple[str, str], int] = {}
+
+    def put(
+        self, name: str, *, blocks: tuple[int, ...], input_tokens: int, copies: int = 1, cache_blocks: int | None = None
+    ) -> PinRefused | None:
+        """Pin a prefix, or replace the one of this name. `cache_blocks`: the smallest cache it may have to lie in."""
+        if not blocks:
+            return PinRefused(
+                reason="the prefix is shorter than one block, which is the least that can be cached",
+                limit=1,
+                actual=0,
+                unit="blocks",
+            )
+        if name not in self._pins and len(self._pins) >= self.rule.most_prefixes:
+            return PinRefused(
+                reason="too many prefixes are pinned",
+                limit=self.rule.most_prefixes,
+                actual=len(self._pins) + 1,
+                unit="prefixes",
+            )
+        room = None if cache_blocks is None else int(cache_blocks * self.rule.most_share)
+        if room is not None and len(blocks) > room:
+            return PinRefused(
+                reason="the prefix is larger than pins may be in a replica's cache",
+                limit=room,
+                actual=len(blocks),
+                unit="blocks",
+            )
+        self.drop(name)
+        pinned = _Pinned(name, blocks, input_tokens, max(1, copies))
+        self._pins[name] = pinned
+        self._by_last[blocks[-1]] = pinned
+        return None
+
+    def drop(self, name: str) -> bool:
+        """Pin it no longer; False when it was not pinned."""
+        gone = self._pins.pop(name, None)
+        if gone is None:
+            return False
+        self._by_last.pop(gone.blocks[-1], None)
+        for times in (self._used_ns, self._tried_ns):
+            for key in [key for key in times if key[0] == name]:
+                del times[key]
+        return True
+
+    def due(
+        self,
+        now_ns: int,
+        cache_blocks: Mapping[str, int | None],
+        match: Callable[[str, Sequence[int]], Match],
+    ) -> list[Warm]:
+        """What has to be warmed now. `cache_blocks`: the replicas that can take it, with the size of their caches;
+        `match`: `PrefixIndex.match`. A warm-up handed out is not repeated before `retry_ns`."""
+        taken = dict.fromkeys(cache_blocks, 0)
+        warm: list[Warm] = []
+        for pinned in self._pins.values():
+            self._house(pinned, cache_blocks, taken)
+            for replica in pinned.homes:
+                key = (pinned.name, replica)
+                reason = self._reason(pinned, replica, now_ns, match)
+                tried = self._tried_ns.get(key)
+                if reason and (tried is None or now_ns - tried >= self.rule.retry_ns):
+                    self._tried_ns[key] = now_ns
+                    warm.append(Warm(name=pinned.name, replica=replica, reason=reason))
+        return warm
+
+    def warmed(self, name: str, replica: str, now_ns: int, *, done: bool) -> None:
+        """A warm-up ended. Not `done`: it is tried again after `retry_ns`."""
+        pinned = self._pins.get(name)
+        if pinned is not None and done:
+            pinned.warmed += 1
+            self._used_ns[name, replica] = now_ns
+            self._tried_ns.pop((name, replica), None)
+
+    def on_dispatch(self, blocks: Sequence[int], replica: str, cached_blocks: int, now_ns: int) -> str | None:
+        """A request was sent: counts for the pinned prefix it begins with (the longest), and keeps it warm. Returns its
+        name."""
+        for length in sorted({len(pinned.blocks) for pinned in self._by_last.values()}, reverse=True):
+            pinned = self._by_last.get(blocks[length - 1]) if length <= len(blocks) else None
+            if pinned is not None and len(pinned.blocks) == length:
+                pinned.requests += 1
+                pinned.hits += cached_blocks >= length
+                if replica in pinned.homes:
+                    self._used_ns[pinned.name, replica] = now_ns
+                return pinned.name
+        return None
+
+    def snapshot(self, match: Callable[[str, Sequence[int]], Match]) -> tuple[PinnedSnapshot, ...]:
+        """All of them, in the order of pinning."""
+        return tuple(
+            PinnedSnapshot(
+                name=pinned.name,
+                input_tokens=pinned.input_tokens,
+                blocks=len(pinned.blocks),
+                copies=pinned.copies,
+                homes=pinned.homes,
+                held={
+                    home: match(home, pinned.blocks).blocks * pinned.input_tokens // len(pinned.blocks)
+                    for home in pinned.homes
+                },
+                requests=pinned.requests,
+                hits=pinned.hits,
+                warmed=pinned.warmed,
+                moved=pinned.moved,
+            )
+            for pinned in self._pins.values()
+        )
+
+    def _house(self, pinned: _Pinned, cache_blocks: Mapping[str, int | None], taken: dict[str, int]) -> None:
+        """Choose its homes among the replicas that are there and have room for it."""
+        ranked = sorted(cache_blocks, key=lambda replica: _rank(pinned.name, replica))
+        homes: list[str] = []
+        for replica in ranked:
+            size = cache_blocks[replica]
+            if size is None or taken[replica] + len(pinned.blocks) <= size * self.rule.most_share:
+                taken[replica] += len(pinned.blocks)
+                homes.append(replica)
+                if len(homes) == pinned.copies:
+                    break
+        pinned.moved += sum(1 for home in homes if pinned.homes and home not in pinned.homes)
+        pinned.homes = tuple(homes)
+
+    def _reason(
+        self, pinned: _Pinned, replica: str, now_ns: int, match: Callable[[str, Sequence[int]], Match]
+    ) -> str | None:
+        held = match(replica, pinned.blocks).blocks
+        used = self._used_ns.get((pinned.name, replica))
+        if used is None:
+            return "not there yet"
+        if held < len(pinned.blocks):
+            return f"{len(pinned.blocks) - held} of its {len(pinned.blocks)} blocks are no longer there"
+        if now_ns - used >= self.rule.refresh_ns:
+            return "not used for a while"
+        return None
+
+
+def _rank(name: str, replica: str) -> int:
+    return xxh3_64_intdigest(f"{name}\0{replica}".encode())

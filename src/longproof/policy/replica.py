@@ -1,0 +1,270 @@
+"""One replica as the controller keeps it: its books, its backlog, and whether it may be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from longproof.domain.engine_metrics import preempted
+from longproof.domain.events import EngineSample
+from longproof.domain.fleet import ReplicaState
+from longproof.policy.admission import longest_total_tokens, shortage_blocks, shortages
+from longproof.policy.controller_config import BreakerRule, ReplicaRule, WatermarkRule
+from longproof.policy.drain import Drain
+from longproof.policy.ledger import Ledger
+from longproof.policy.prefill_cost import PrefillCost
+from longproof.policy.prefill_pace import PrefillPace
+from longproof.policy.watermark import Caution, marked
+
+_UNBOUNDED_BLOCKS = 1 << 40
+"""A capacity beyond this stands for one that nobody knows: a share of it says nothing."""
+
+
+_IDLE_USAGE = 0.02
+"""An idle vLLM shows next to nothing: what a prefill instance still holds for its decode instance stays below this."""
+
+
+class Replica:
+    """Mutable; satisfies `policy.choice.ReplicaView`."""
+
+    def __init__(self, rule: ReplicaRule, watermark: WatermarkRule, breaker: BreakerRule) -> None:
+        self.rule = rule
+        self.name = rule.name
+        self.pool = rule.pool
+        self.block_tokens = rule.block_tokens
+        self.prefill: PrefillCost = rule.prefill
+        self._pace = PrefillPace(rule.prefill) if rule.learn_prefill else None
+        self.decode_ns_per_token = rule.decode_ns_per_token
+        pools = tuple(marked(replace(pool, replica=rule.name), watermark) for pool in rule.pools)
+        self.ledger = Ledger.of(pools, block_tokens=rule.block_tokens)
+        self._prefill_pools = tuple(pool.name for pool in pools if pool.stage in rule.prefill_stages)
+        self._pool_names = tuple(pool.name for pool in pools)
+        self._one_stage = sum(pool.need.grows for pool in pools) == 1
+        self.longest_tokens = longest_total_tokens(self.ledger.states(), rule.admission)
+        self.state = ReplicaState.UP
+        self.not_before_ns = 0
+        self.refused_busy = False
+        self.pending_prefill_tokens = 0
+        self.pending_prefill_ns = 0
+        self.busy_until_ns = 0
+        self.prefilling = 0
+        self.decoding = 0
+        self.room_in_ns: int | None = 0
+        self.exclusive = False
+        self.emptying_for: str | None = None
+        self.drain = Drain()
+        self.caution = Caution()
+        self.sample: EngineSample | None = None
+        self.preemptions = 0
+        self._breaker = breaker
+        self._failures = 0
+        self._excess: dict[str, int] = {}
+        self._usage_has_cache = False
+
+    # ── may it be asked? ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def takes_new(self, now_ns: int) -> bool:
+        """Whether anything may be sent there now."""
+        return self.state is ReplicaState.UP and now_ns >= self.not_before_ns
+
+    def could_hold(self, total_tokens: int) -> bool:
+        """Whether a request of this length is within its limit and capacity."""
+        return self.longest_tokens is None or total_tokens <= self.longest_tokens
+
+    def leave_alone(self, until_ns: int) -> None:
+        """Send nothing before then."""
+        self.not_before_ns = max(self.not_before_ns, until_ns)
+
+    def failed(self, now_ns: int) -> None:
+        """A request broke there. After enough of them in a row it is left alone, longer each time."""
+        self._failures += 1
+        over = self._failures - self._breaker.failures
+        if over >= 0:
+            self.leave_alone(now_ns + min(self._breaker.longest_ns, self._breaker.open_ns << min(over, 20)))
+
+    def refused(self, retry_after_ns: int, now_ns: int) -> None:
+        """Its engine is busy and has asked to be left alone so long."""
+        self.refused_busy = True
+        self.leave_alone(now_ns + retry_after_ns)
+
+    def worked(self) -> None:
+        """It produced something."""
+        self._failures = 0
+        self.refused_busy = False
+
+    # ── what fits? ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def held_blocks(self) -> int:
+        """Held blocks of the fullest stage."""
+        return self._fullest[0]
+
+    @property
+    def capacity_blocks(self) -> int:
+        """Capacity of the fullest stage."""
+        return self._fullest[1]
+
+    @property
+    def _fullest(self) -> tuple[int, int]:
+        states = self.ledger.states()
+        state = (
+            states[0] if len(states) == 1 else max(states, key=lambda s: s.held_blocks / max(1, s.pool.capacity_blocks))
+        )
+        return state.held_blocks, state.pool.capacity_blocks
+
+    @property
+    def window_open(self) -> bool:
+        """Whether another prefill may begin."""
+        window = self.rule.prefill_window_tokens
+        return window is None or self.pending_prefill_tokens < window
+
+    @property
+    def open(self) -> bool:
+        """Whether anything at all could be let in now; cheap, to be asked before a request is looked at."""
+        if not self.window_open:
+            return False
+        return all(s.requests == 0 or s.admissible_blocks > 0 for s in self.ledger.states())
+
+    def find_room(
+        self, request_id: str, input_tokens: int, entry_tokens: int, names: Sequence[int], now_ns: int
+    ) -> None:
+        """Set `room_in_ns` and `exclusive` for one request."""
+        self.exclusive = self.emptying_for not in (None, request_id)
+        if self.exclusive:
+            self.room_in_ns = None
+            return
+        shared = self.ledger.found_blocks(names) if names else None
+        states = self.ledger.states()
+        wait = 0
+        if shortage_blocks(entry_tokens, states, shared) > 0:
+            guess_ns = self.stay_guess_ns(input_tokens, entry_tokens - input_tokens)
+            short = shortages(entry_tokens, states, shared)
+            held = [state.held_blocks for state in states]
+            wait = max(1, *(self.drain.wait_ns(s, h, now_ns, guess_ns) for s, h in zip(short, held, strict=True)))
+        if not self.window_open:
+            wait = max(wait, 1, self.busy_until_ns - now_ns)
+        self.room_in_ns = wait
+
+    def stay_guess_ns(self, input_tokens: int, output_tokens: int) -> int:
+        """How long a request of that size stays, for a ledger that has not released anything yet."""
+        return self.pending_prefill_ns + self.prefill.ns(input_tokens) + output_tokens * self.decode_ns_per_token
+
+    def drain_tokens_per_s(self, now_ns: int, guess_ns: int) -> float:
+        """How fast its ledger empties, in tokens of its first stage."""
+        need = self.rule.pools[0].need
+        blocks = self.drain.blocks_per_s(self.ledger.states()[0].held_blocks, now_ns, guess_ns)
+        return blocks * need.block_tokens / max(1, need.full_groups)
+
+    # ── the books ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def reserve(self, request_id: str, input_tokens: int, entry_tokens: int, names: Sequence[int]) -> bool:
+        """Take room at every stage; a prefill stage holds the input alone. False: there is none."""
+        if self._prefill_pools:
+            tokens = {n: input_tokens if n in self._prefill_pools else entry_tokens for n in self._pool_names}
+        else:
+            tokens = dict.fromkeys(self._pool_names, entry_tokens)
+        return self.ledger.reserve(request_id, tokens, names) is None
+
+    def grow(self, request_id: str, tokens: int) -> bool:
+        """Its output has outgrown what was charged. False: there is no room, and the engine will have to preempt."""
+        holds = self.ledger.holds(request_id)
+        wanted = {name: tokens for name in holds if name not in self._prefill_pools}
+        return self.ledger.grow(request_id, wanted) is None
+
+    def correct(self, request_id: str, input_tokens: int, entry_tokens: int) -> bool:
+        """Its true length became known while it runs. False: it is longer than was charged and there is no room."""
+        holds = self.ledger.holds(request_id)
+        tokens = {name: input_tokens if name in self._prefill_pools else entry_tokens for name in holds}
+        return self.ledger.correct(request_id, tokens) is None
+
+    def release(self, request_id: str, since_ns: int, now_ns: int) -> None:
+        """Give back all it held since then."""
+        given = self.ledger.release(request_id)
+        if given:
+            self.drain.released(max(given.values()), now_ns - since_ns, now_ns)
+
+    def begin_prefill(self, tokens: int, work_ns: int, now_ns: int) -> None:
+        """A request was sent there."""
+        self.prefilling += 1
+        self.pending_prefill_tokens += tokens
+        self.pending_prefill_ns += work_ns
+        self.busy_until_ns = max(self.busy_until_ns, now_ns) + work_ns
+
+    def end_prefill(self, tokens: int, work_ns: int, now_ns: int) -> None:
+        """Its first token came, or it will not."""
+        self.prefilling -= 1
+        self.pending_prefill_tokens -= tokens
+        self.pending_prefill_ns -= work_ns
+        self.busy_until_ns = min(self.busy_until_ns, now_ns + self.pending_prefill_ns)
+
+    def first_token(self, uncached_tokens: int, sent_ns: int, now_ns: int) -> None:
+        """The first token of a prefill was seen."""
+        self.worked()
+        if self._pace is not None:
+            self._pace.first_token(uncached_tokens, sent_ns, now_ns)
+            self.prefill = self._pace.cost
+
+    def hand_over(self, request_id: str) -> None:
+        """First token: the input is in the cache, and stages that only prefill are free again."""
+        self.ledger.computed(request_id)
+        for name in self._prefill_pools:
+            self.ledger.release(request_id, name)
+
+    # ── what the engine says ──────────────────────────────────────────────────────────────────────────────────────
+
+    def sampled(self, sample: EngineSample, used_blocks: Mapping[str, int], now_ns: int) -> None:
+        """Correct the books by the engine's own figures. `used_blocks`: by pool, what our requests use by now."""
+        before, self.sample = self.sample, sample
+        if before is not None:
+            times = preempted(before, sample)
+            if times:
+                self.preemptions += times
+                self.caution.preempted(times, now_ns)
+        self.apply_caution(now_ns)
+        if sample.kv_usage is None or self._counts_cache(sample):
+            return
+        for name, account in self.ledger.accounts.items():
+            if not account.pool.need.grows or account.pool.capacity_blocks >= _UNBOUNDED_BLOCKS:
+                continue
+            excess = round(sample.kv_usage * account.pool.capacity_blocks) - used_blocks.get(name, 0)
+            # one sample may be a step old: only what two in a row show is somebody else's
+            lasting = max(0, min(excess, self._excess.get(name, 0)))
+            self._excess[name] = excess
+            if self._one_stage and lasting != account.foreign_blocks:
+                self.ledger.set_foreign(name, lasting)
+
+    def _counts_cache(self, sample: EngineSample) -> bool:
+        """Whether the engine's usage includes blocks that are only cached, which are free for whoever comes: it does if
+        it ever shows some while it says that nothing runs or waits. Such a figure corrects nothing."""
+        idle = sample.running == 0 and not sample.waiting
+        if idle and (sample.kv_usage or 0.0) > _IDLE_USAGE and not self._usage_has_cache:
+            self._usage_has_cache = True
+            self._excess.clear()
+            for name in self.ledger.accounts:
+                self.ledger.set_foreign(name, 0)
+        return self._usage_has_cache
+
+    def apply_caution(self, now_ns: int) -> None:
+        """Hold back what caution says by now."""
+        share = self.caution.share(now_ns)
+        for name, account in self.ledger.accounts.items():
+            if not account.pool.need.grows:
+                continue
+            blocks = int(share * account.pool.capacity_blocks)
+            if blocks != account.caution_blocks:
+                self.ledger.set_caution(name, blocks)
+
+    def drift_blocks(self, name: str) -> int | None:
+        """The engine's figure at the last sample less ours, None without one."""
+        return self._excess.get(name)
+
+    def lost_everything(self) -> None:
+        """A new process with an empty cache: nothing that was there is held any more."""
+        for request_id in self.ledger.requests():
+            self.ledger.release(request_id)
+        for name in self.ledger.accounts:
+            self.ledger.set_foreign(name, 0)
+        self.prefilling = self.decoding = self.pending_prefill_tokens = self.pending_prefill_ns = 0
+        self.busy_until_ns = self.not_before_ns = self._failures = 0
+        self.sample = None
+        self._excess.clear()

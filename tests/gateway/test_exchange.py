@@ -1,0 +1,297 @@
+"""One request through the shell: streams, refusals, breaks, disconnects. Real sockets on both sides."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+
+import pytest
+from gateway_standin import Shell
+
+from longproof.policy.arrivals import EndKind
+from longproof.testing.behaviour import Behaviour
+from longproof.testing.dialects import VLLM
+from longproof.testing.engine_log import Ending
+from longproof.testing.lies import Crash, CutStream, ErrorInStream, Hang, Refuse, SlowHeaders, SlowPrefill
+from longproof.testing.lies_of_load import BusyInStream
+from longproof.testing.lying_engine import HONEST, lying_engine
+
+Start = Callable[..., Awaitable[Shell]]
+Until = Callable[..., Awaitable[None]]
+SLOW = HONEST.but(token_s=0.05)
+
+
+def events_of(raw: bytes) -> list[dict[str, object]]:
+    return [json.loads(line[6:]) for line in raw.split(b"\n") if line.startswith(b"data: {")]
+
+
+def post(**fields: object) -> bytes:
+    body = json.dumps({"model": "fake-135m", "messages": [{"role": "user", "content": "Hi"}], **fields}).encode()
+    return b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+async def test_a_plain_answer_is_the_engines_when_asked_without_stream(shell: Start) -> None:
+    engine = lying_engine()
+    async with engine as url:
+        gateway = await shell([url])
+        response = await gateway.chat()
+        answer = await response.json()
+    assert response.status == 200
+    assert answer["choices"][0]["message"]["content"] == engine.log.last.text
+    assert gateway.books.ends[0].output_tokens == 8
+    assert gateway.books.ends[0].input_tokens == answer["usage"]["prompt_tokens"]
+    assert [end.kind for end in gateway.controller.ended.values()] == [EndKind.COMPLETED]
+
+
+async def test_a_stream_comes_through_unchanged_when_the_client_asks_for_usage(shell: Start) -> None:
+    async with lying_engine() as url:
+        gateway = await shell([url])
+        response = await gateway.chat(stream=True, stream_options={"include_usage": True})
+        raw = await response.read()
+    assert response.headers["Content-Type"].startswith("text/event-stream")
+    assert raw.endswith(b"data: [DONE]\n\n")
+    assert [event for event in events_of(raw) if event.get("usage")]
+
+
+@pytest.mark.parametrize("options", [{}, {"stream_options": {}}, {"stream_options": {"include_usage": False}}])
+async def test_usage_is_metered_and_not_shown_when_the_client_did_not_ask(
+    shell: Start, options: dict[str, object]
+) -> None:
+    engine = lying_engine()
+    async with engine as url:
+        gateway = await shell([url])
+        raw = await (await gateway.chat(stream=True, **options)).read()
+    assert not [event for event in events_of(raw) if event.get("usage")]
+    assert raw.endswith(b"data: [DONE]\n\n")
+    spent = gateway.books.ends[0]
+    # the engine's own figures: the prompt it read, and the eight tokens that were asked for
+    assert (spent.reported, spent.input_tokens, spent.output_tokens) == (True, engine.log.last.prompt_tokens, 8)
+
+
+async def test_the_next_replica_is_asked_when_one_cannot_be_reached(shell: Start) -> None:
+    engine = lying_engine()
+    async with engine as url:
+        gateway = await shell(["http://127.0.0.1:9", url])
+        response = await gateway.chat()
+    assert response.status == 200
+    assert response.headers["X-Longproof-Replica"] == "r1"
+    assert len(engine.log.requests) == 1
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_each_replica_is_asked_once_and_retry_after_is_theirs_when_all_refuse(
+    shell: Start, status: int, stream: bool
+) -> None:
+    refusing = HONEST.lying(Refuse(status=status, retry_after_s=7))
+    first, second = lying_engine(refusing), lying_engine(refusing)
+    async with first as one, second as two:
+        gateway = await shell([one, two])
+        response = await gateway.chat(stream=stream)
+        body = await response.json()
+        again = await gateway.chat(stream=stream)
+    assert response.status == 503
+    assert response.headers["Retry-After"] == "7"
+    assert body["error"]["code"] == "busy"
+    # nobody is asked again before its seven seconds are over
+    assert again.status == 503
+    assert (len(first.log.requests), len(second.log.requests)) == (1, 1)
+    assert [end.ending for end in gateway.books.ends] == ["rejected"]
+
+
+async def test_the_next_replica_is_asked_when_one_refuses_inside_a_stream(shell: Start) -> None:
+    busy = lying_engine(HONEST.but(dialect=VLLM).lying(BusyInStream(limit=0)))
+    honest = lying_engine(HONEST.but(dialect=VLLM))
+    async with busy as one, honest as two:
+        gateway = await shell([one, two])
+        response = await gateway.chat(stream=True)
+        raw = await response.read()
+    assert response.status == 200
+    assert b"error" not in raw
+    assert len(honest.log.requests) == 1
+
+
+async def test_an_engines_own_refusal_is_passed_on_without_retry_after_when_the_prompt_is_too_long(
+    shell: Start,
+) -> None:
+    engine = lying_engine(HONEST.but(window_tokens=64))
+    async with engine as url:
+        gateway = await shell([url])
+        response = await gateway.chat("word " * 200)
+        body = await response.json()
+    assert response.status == 400
+    assert body["error"]["type"] == "exceed_context_size_error"
+    assert "Retry-After" not in response.headers
+    assert [end.kind for end in gateway.controller.ended.values()] == [EndKind.REJECTED]
+
+
+async def test_a_failure_is_passed_on_and_not_tried_again_when_an_engine_answers_500(shell: Start) -> None:
+    failing = HONEST.lying(Refuse(status=500, retry_after_s=None))
+    first, second = lying_engine(failing), lying_engine()
+    async with first as one, second as two:
+        gateway = await shell([one, two])
+        response = await gateway.chat()
+        await response.read()
+    assert response.status == 500
+    assert (len(first.log.requests), len(second.log.requests)) == (1, 0)
+    assert [end.kind for end in gateway.controller.ended.values()] == [EndKind.FAILED]
+
+
+async def test_nothing_is_generated_twice_when_an_engine_dies_before_its_answer(shell: Start) -> None:
+    first, second = lying_engine(HONEST.lying(Crash())), lying_engine()
+    async with first as one, second as two:
+        gateway = await shell([one, two])
+        response = await gateway.chat(stream=True)
+        body = await response.json()
+    assert response.status == 502
+    assert body["error"]["code"] == "replica_lost"
+    assert len(second.log.requests) == 0
+
+
+async def test_the_stream_ends_with_an_error_event_when_the_engine_cuts_it(shell: Start) -> None:
+    first, second = lying_engine(HONEST.lying(CutStream(after_tokens=3, where="in_event"))), lying_engine()
+    async with first as one, second as two:
+        gateway = await shell([one, two])
+        response = await gateway.chat(stream=True)
+        raw = await response.read()
+    last = [line for line in raw.split(b"\n") if line.startswith(b"data: ")][-2:]
+    assert json.loads(last[0][6:])["error"]["code"] == "replica_lost"
+    assert last[1] == b"data: [DONE]"
+    assert len(second.log.requests) == 0
+    assert [end.kind for end in gateway.controller.ended.values()] == [EndKind.FAILED]
+    assert gateway.books.ends[0].ending == "failed"
+
+
+async def test_an_error_event_is_passed_on_as_a_failure_when_the_engine_sends_one(shell: Start) -> None:
+    async with lying_engine(HONEST.lying(ErrorInStream(after_tokens=2))) as url:
+        gateway = await shell([url])
+        raw = await (await gateway.chat(stream=True)).read()
+    assert b"CUDA out of memory" in raw
+    assert [end.kind for end in gateway.controller.ended.values()] == [EndKind.FAILED]
+
+
+async def test_an_engine_is_given_up_when_it_sends_nothing(shell: Start) -> None:
+    engine = lying_engine(HONEST.lying(Hang()))
+    async with engine as url:
+        gateway = await shell([url], silence_s=0.2)
+        response = await gateway.chat()
+        body = await response.json()
+        engine.log.wait_for(lambda log: log.last.ending is Ending.DISCONNECTED)
+    assert response.status == 504
+    assert body["error"]["code"] == "replica_silent"
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "stream"),
+    [(SLOW, True), (HONEST.lying(SlowPrefill(delay_s=30)), True), (HONEST.lying(SlowHeaders(delay_s=30)), False)],
+    ids=["mid-stream", "before the first byte", "plain"],
+)
+async def test_the_engine_sees_the_client_leave_when_it_does(
+    shell: Start, until: Until, behaviour: Behaviour, stream: bool
+) -> None:
+    engine = lying_engine(behaviour)
+    async with engine as url:
+        gateway = await shell([url])
+        port = int(gateway.url.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(post(stream=stream, max_tokens=400))
+        await until(lambda: len(engine.log.requests) == 1)
+        if behaviour is SLOW:
+            await reader.readuntil(b"data: ")
+        writer.transport.abort()
+        await until(lambda: engine.log.last.ending is Ending.DISCONNECTED)
+        await until(lambda: len(gateway.controller.ended) == 1)
+    assert [end.kind for end in gateway.controller.ended.values()] == [EndKind.CANCELLED]
+    assert [end.ending for end in gateway.books.ends] == ["cancelled"]
+    assert gateway.intake.open_bytes == 0
+
+
+async def test_nothing_reaches_an_engine_when_the_client_leaves_while_it_waits(shell: Start, until: Until) -> None:
+    engine = lying_engine(SLOW)
+    async with engine as url:
+        gateway = await shell([url], most=1)
+        running = await gateway.chat(stream=True, max_tokens=100)
+        waiting = asyncio.create_task(gateway.chat())
+        await until(lambda: len(gateway.controller.waiting) == 1)
+        waiting.cancel()
+        await until(lambda: len(gateway.controller.waiting) == 0)
+        running.close()
+        await until(lambda: len(gateway.controller.ended) == 1)
+    assert len(engine.log.requests) == 1
+
+
+async def test_comments_come_when_a_stream_waits_for_a_place(shell: Start, until: Until) -> None:
+    engine = lying_engine(SLOW)
+    async with engine as url:
+        gateway = await shell([url], most=1, keepalive_s=0.05)
+        running = await gateway.chat(stream=True, max_tokens=30)
+        waiting = await gateway.chat(stream=True, max_tokens=2)
+        # its headers are here, and nothing of it was sent to the engine
+        assert (waiting.status, len(engine.log.requests)) == (200, 1)
+        raw = await waiting.read()
+        await running.read()
+    assert raw.startswith(b": waiting\n\n")
+    assert len(events_of(raw)) >= 2
+    assert raw.endswith(b"data: [DONE]\n\n")
+
+
+async def test_comments_come_when_the_prefill_is_long(shell: Start) -> None:
+    async with lying_engine(HONEST.lying(SlowPrefill(delay_s=0.4))) as url:
+        gateway = await shell([url], keepalive_s=0.1)
+        raw = await (await gateway.chat(stream=True)).read()
+    assert raw.count(b": waiting\n\n") >= 2
+    assert b"error" not in raw
+
+
+async def test_a_refusal_is_an_event_when_comments_were_sent_before(shell: Start, until: Until) -> None:
+    slow = HONEST.lying(SlowHeaders(delay_s=0.2))
+    engine = lying_engine(slow)
+    async with engine as url:
+        gateway = await shell([url], keepalive_s=0.05)
+        response = await gateway.chat("word " * 9000, stream=True)
+        raw = await response.read()
+    assert response.status == 200
+    assert b'"error"' in raw
+    assert raw.endswith(b"data: [DONE]\n\n")
+
+
+async def test_a_slow_reader_stops_the_engines_stream_when_its_buffers_are_full(shell: Start, until: Until) -> None:
+    # 20,000 events of about 200 bytes: several times what the buffers on the way hold
+    engine = lying_engine(HONEST.but(token_s=0.0, window_tokens=1_000_000))
+    async with engine as url:
+        gateway = await shell([url], stall_s=0.3)
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        slow.connect(("127.0.0.1", int(gateway.url.rpartition(":")[2])))
+        slow.sendall(post(stream=True, max_tokens=20_000))
+        await until(lambda: len(gateway.controller.ended) == 1, within_s=60)
+        await until(lambda: engine.log.last.ending is Ending.DISCONNECTED)
+        slow.close()
+    assert [end.kind for end in gateway.controller.ended.values()] == [EndKind.CANCELLED]
+    assert engine.log.last.output_tokens < 20_000
+
+
+async def test_a_request_is_served_by_its_bound_when_counting_breaks(
+    shell: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("gateway_standin.ByBytes.count", broken)
+    async with lying_engine() as url:
+        gateway = await shell([url], count=True)
+        response = await gateway.chat("word " * 100)
+    assert response.status == 200
+    assert gateway.controller.names("counted")
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_the_exact_length_is_told_when_the_controller_asks_for_it(shell: Start) -> None:
+    async with lying_engine() as url:
+        gateway = await shell([url], count=True)
+        response = await gateway.chat("word " * 100)
+    assert response.status == 200
+    (counted,) = gateway.controller.names("counted")
+    assert gateway.books.intents[0].input_tokens == counted

@@ -1,0 +1,114 @@
+"""Keys: who gets in, and how much of each is open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from gateway_standin import MODEL, Shell
+
+from longproof.gateway.errors import ApiError
+from longproof.gateway.keys import KeyRing, KeyRule, key_digest, require_within
+from longproof.testing.lying_engine import HONEST, lying_engine
+
+Start = Callable[..., Awaitable[Shell]]
+NS_PER_S = 1_000_000_000
+
+
+def rule(name: str = "a", **settings: object) -> KeyRule:
+    return KeyRule(**{"name": name, "digest": key_digest(f"sk-{name}"), "tenant": f"t-{name}", **settings})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        ["sk-a"],
+        ["Bearer sk-b"],
+        ["Bearer "],
+        ["Basic sk-a"],
+        ["Bearer sk-a", "Bearer sk-a"],
+        ["Bearer " + "k" * 9_999],
+    ],
+)
+def test_nobody_gets_in_when_the_key_is_not_one_of_ours(given: list[str]) -> None:
+    with pytest.raises(ApiError) as refused:
+        KeyRing.of([rule()]).rule_of(given)
+    assert refused.value.problem.status == 401
+    assert "sk-" not in refused.value.problem.message
+
+
+def test_the_rule_is_found_when_the_key_is_right() -> None:
+    ring = KeyRing.of([rule(), rule("b")])
+    assert ring.rule_of(["bearer sk-b"]).tenant == "t-b"
+
+
+def test_a_minute_of_requests_fills_steadily_when_it_was_spent() -> None:
+    limited = rule(per_minute=60)
+    ring = KeyRing.of([limited])
+    for _ in range(60):
+        ring.enter(limited, MODEL, 0)
+    with pytest.raises(ApiError) as refused:
+        ring.enter(limited, MODEL, NS_PER_S // 2)  # half a request has come back
+    assert (refused.value.problem.status, refused.value.problem.retry_after_s) == (429, 1)
+    ring.enter(limited, MODEL, NS_PER_S)
+
+
+def test_a_bound_of_the_length_refuses_only_what_is_known_to_exceed_it() -> None:
+    limited = rule(most_input_tokens=100, most_output_tokens=10)
+    require_within(limited, 101, 10, exact=False)
+    for sizes in ((101, 10), (100, 11)):
+        with pytest.raises(ApiError):
+            require_within(limited, *sizes, exact=True)
+
+
+async def test_a_key_is_asked_for_and_never_passed_on_when_the_gateway_has_keys(shell: Start) -> None:
+    engine = lying_engine()
+    async with engine as url:
+        gateway = await shell([url], keys=[rule()])
+        refused = await gateway.chat()
+        taken = await gateway.chat(headers={"Authorization": "Bearer sk-a"})
+    assert (refused.status, taken.status) == (401, 200)
+    assert len(engine.log.requests) == 1
+    assert "authorization" not in engine.log.last.headers
+    assert gateway.books.intents[0].tenant == "t-a"
+
+
+async def test_one_more_is_refused_when_a_keys_requests_are_all_open(shell: Start) -> None:
+    engine = lying_engine(HONEST.but(token_s=0.05))
+    async with engine as url:
+        gateway = await shell([url], keys=[rule(most_open=1)])
+        key = {"Authorization": "Bearer sk-a"}
+        running = await gateway.chat(stream=True, max_tokens=20, headers=key)
+        refused = await gateway.chat(headers=key)
+        running.close()
+        async with asyncio.timeout(5):
+            while (again := await gateway.chat(headers=key)).status != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert refused.status == 429
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert again.status == 200
+
+
+async def test_a_model_is_neither_shown_nor_served_when_a_key_may_not_use_it(shell: Start) -> None:
+    async with lying_engine() as url:
+        gateway = await shell([url], keys=[rule(models=("other",))])
+        key = {"Authorization": "Bearer sk-a"}
+        refused = await gateway.chat(headers=key)
+        async with gateway.session.get(f"{gateway.url}/v1/models", headers=key) as response:
+            shown = (await response.json())["data"]
+    assert refused.status == 403
+    assert shown == []
+
+
+async def test_the_salt_is_the_tenants_own_when_its_prefixes_are_apart(shell: Start) -> None:
+    engine = lying_engine()
+    async with engine as url:
+        gateway = await shell([url], keys=[rule(prefix_salt="s1"), rule("b", prefix_salt="s2"), rule("c")])
+        for name, salt in (("a", "x"), ("b", "x"), ("a", "y"), ("a", "x"), ("c", "x")):
+            await gateway.chat(headers={"Authorization": f"Bearer sk-{name}"}, cache_salt=salt)
+    salts = [served.options["cache_salt"] for served in engine.log.requests]
+    assert salts[0] == salts[3]
+    assert len(set(salts)) == 4
+    assert salts[4] == "x"  # whose prefixes are shared chooses for itself
