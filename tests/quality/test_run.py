@@ -25,6 +25,7 @@ from longproof.claim.view import EvidenceView
 from longproof.evidence.records import ItemBody, RequestBody
 from longproof.quality.plan import QualityPlan, cost
 from longproof.testing.answers import Asked
+from longproof.testing.dialects import LLAMACPP, VLLM, Dialect
 
 SHARP: dict[str, Any] = {"half_tokens": 850.0, "width": 0.02, "chance": 0.0}
 """Nearly all is right at 600 tokens: logistic(log2(850/600)/0.02) = logistic(25); nearly nothing at 1,200."""
@@ -149,12 +150,15 @@ def test_longer_lengths_are_asked_only_to_refute_them_when_one_stays_undecided(t
 # -- doubts -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("certify", [False, True])
-def test_warm_damage_is_named_when_the_prefix_cache_spoils_answers(certify: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("certify", "dialect"), [(False, LLAMACPP), (False, VLLM), (True, LLAMACPP)])
+def test_warm_damage_is_named_when_the_prefix_cache_spoils_answers(
+    certify: bool, dialect: Dialect, tmp_path: Path
+) -> None:
     """Two items at each of two lengths of two families, asked again: 8 of 8 lost, 0.5^8 = 0.004."""
     families = ("literal", "multi-key-8")
     chosen = options(*families, lengths=(300, 600), certify=certify, answers=14)
-    found = run(solver(families, longest=600, warm_loss=1.0), chosen, tmp_path / "evidence")
+    answers = solver(families, longest=600, warm_loss=1.0)
+    found = run(answers, chosen, tmp_path / "evidence", FAST.but(dialect=dialect))
     assert found.findings() == {"quality.warm_damage"}
     assert found.reach("worst") == (600, None)
 

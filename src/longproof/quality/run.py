@@ -122,8 +122,9 @@ class _Quality:
 
     # -- one question -------------------------------------------------------------------------------------------------
 
-    async def ask(self, item: Item, arm: str, length: int, order: int) -> Judged | None:
-        """One reply, judged; None when its length could not be proven. `length` 0 for controls."""
+    async def ask(self, item: Item, arm: str, length: int, order: int, *, again: bool = False) -> Judged | None:
+        """One reply, judged; None when its length could not be proven. `length` 0 for controls. `again`: it will be
+        asked once more from the cache, so it must not be kept out of it; its nonce alone makes it cold."""
         self._store(item, length)
         key = f"{PROBE}/{item.family}/{arm}/{length}/{item.index}"
         first = f"{PROBE}/{item.family}/full/{length}/{item.index}"
@@ -144,7 +145,7 @@ class _Quality:
                 prompt_tokens=prompt.count.total,
                 count_source=prompt.count.source,
                 exact_output=False,
-                cold=arm != "warm" and ctx.engine.capabilities.cold,
+                cold=arm != "warm" and not again and ctx.engine.capabilities.cold,
                 seed=ctx.protocol.seed,
                 timeout_s=ctx.protocol.request_timeout_s,
             )
@@ -267,7 +268,8 @@ class _Asking:
         series = self._series(length)
         batch = await self._next(series, length, many)
         arm = "full" if length else "evidence"
-        replies = await asyncio.gather(*(self._quality.ask(item, arm, length, i) for i, item in batch))
+        again = bool(length) and series.warmed < self._plan.warm
+        replies = await asyncio.gather(*(self._quality.ask(item, arm, length, i, again=again) for i, item in batch))
         for (i, _), reply in zip(batch, replies, strict=True):  # in asking order, whichever came back first
             if reply is not None:
                 series.asked[i] = reply
