@@ -133,7 +133,7 @@ async def test_refused_and_clamped_work_enters_no_rate_when_there_is_some(tmp_pa
     assert statement(found, "prefill_rate", 800).n == 0
     assert statement(found, "success_rate", 800).samples == (0.0, 0.0)
     assert "2 refused as busy" in statement(found, "success_rate", 800).text
-    assert "2 short" in statement(found, "success_rate", 400).text
+    assert "2 completed with less output than asked for" in statement(found, "success_rate", 400).text
     assert statement(found, "success_rate", 200).samples == (1.0, 1.0)
 
 
