@@ -11,7 +11,7 @@ from longproof.cli.options_load import load_options
 from longproof.cli.options_quality import quality_options
 
 DEMO_WINDOW_TOKENS = 3_072
-UNDER_LOAD_WINDOW_TOKENS = 2_048
+UNDER_LOAD_WINDOW_TOKENS = 1_792
 """With it the whole protocol, all probes under load included, ends within ten minutes on two cores."""
 DEMO_PROBES = "accounting,boundary,speed,warmth,quality"
 """What a first look needs, within minutes on two cores; --only names others."""
@@ -27,7 +27,7 @@ DEMO_QUALITY_LENGTHS = (256, 768, 1_792)
 @click.option(
     "--window",
     type=TokensType(),
-    help="Context of one slot that the engine is started with; default: 3,072, or 2,048 with probes under load.",
+    help="Context of one slot that the engine is started with; default: 3,072, or 1,792 with probes under load.",
 )
 @click.option("--slots", type=int, default=1, show_default=True, help="Sequences that may run together.")
 @click.option("--kv-type", default="f16", show_default=True, help="KV cache type: f16, bf16, q8_0, q4_0 …")
@@ -41,7 +41,7 @@ def demo(as_json: bool, **choices: Any) -> int:
     """Start the embedded llama.cpp with a real small model, prove it, and end with a claim and a report.
 
     The first run downloads the model (about 93 MB); afterwards no network is needed. The engine serves a window of
-    3,072 of the 8,192 tokens that the model was trained for (2,048 with probes under load), so that the demo ends
+    3,072 of the 8,192 tokens that the model was trained for (1,792 with probes under load), so that the demo ends
     within minutes on two cores.
     """
     from longproof.cli.proving import proof_options_from, prove_and_show
@@ -71,5 +71,8 @@ def window_for(only: str) -> int:
 
 
 def _fitting(window_tokens: int) -> tuple[int, ...] | None:
-    """The demo's lengths that a smaller window still holds; None leaves the choice to the protocol."""
-    return tuple(length for length in DEMO_QUALITY_LENGTHS if length + 128 <= window_tokens) or None
+    """The demo's lengths, the longest shortened where a smaller window does not hold it; None leaves the choice to the
+    protocol."""
+    longest = min(DEMO_QUALITY_LENGTHS[-1], window_tokens - 256)
+    fitting = tuple(length for length in DEMO_QUALITY_LENGTHS if length < longest)
+    return (*fitting, longest) if fitting else None
