@@ -66,8 +66,8 @@ class Journal:
             if self._fd >= 0 and self._bytes:
                 os.close(self._fd)
                 self._fd, self._path = -1, None
-            current = self._path
-        return [path for path in sorted(self._directory.glob("journal-*.jsonl")) if path != current]
+            # listed under the lock: a segment that is begun after it was let go would be taken for a closed one
+            return [path for path in sorted(self._directory.glob("journal-*.jsonl")) if path != self._path]
 
     def pending_bytes(self) -> int:
         """Bytes that are not in the ledger yet."""
