@@ -30,7 +30,7 @@ def text_of(path: Path) -> str:
 
 
 def pattern_for(words: list[str]) -> re.Pattern[str]:
-    """Any of the words; a path only where it begins, so that ``network/work/`` is none."""
+    """Any of the words; a path only where it begins: inside a longer one the same folder name is no match."""
     return re.compile("|".join((r"(?<![\w.])" if word.startswith("/") else "") + re.escape(word) for word in words))
 
 
