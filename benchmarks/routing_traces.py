@@ -23,9 +23,10 @@ from pathlib import Path
 from routing.baselines import Baseline
 from routing.engines import Engine, FifoEngine, LruCache, SteppedEngine
 from routing.kernel import Kernel
-from routing.requests import NS_PER_MS, NS_PER_S, Job, Outcome
+from routing.requests import Job, Outcome
 from routing.workloads import long_short, mooncake, multi_turn
 
+from longproof.domain.units import NS_PER_MS, NS_PER_S
 from longproof.policy.admission import AdmissionRule
 from longproof.policy.controller import Controller
 from longproof.policy.controller_config import ControllerConfig, QueueRule, ReplicaRule

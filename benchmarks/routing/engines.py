@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from longproof.domain.kv_event import KvEvent, KvRemoved, KvStored
-from routing.requests import NS_PER_MS, Job
+from longproof.domain.units import NS_PER_MS
+from routing.requests import Job
 
 
 class Sink(Protocol):

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 
 from longproof.domain.kv_event import KvEvent
+from longproof.domain.units import NS_PER_MS
 from longproof.policy.actions import Action, Dispatch, Refusal, Wait
 from longproof.policy.arrivals import Arrival, Ended, EndKind
 from longproof.policy.controller import Controller
 from routing.engines import Engine, Sink
-from routing.requests import NS_PER_MS, Job, Outcome
+from routing.requests import Job, Outcome
 
 TICK_NS = 100 * NS_PER_MS
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-NS_PER_S = 1_000_000_000
-NS_PER_MS = 1_000_000
+from longproof.domain.units import NS_PER_MS
 
 
 @dataclass(slots=True, eq=False)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-from routing.requests import NS_PER_MS, NS_PER_S, Job
+from longproof.domain.units import NS_PER_MS, NS_PER_S
+from routing.requests import Job
 
 SYSTEM_TOKENS, DOCUMENT_TOKENS, TURN_TOKENS = 1_026, 6_002, 605
 """Of the multi-turn workload, as the chat template of its fake engine counts them."""

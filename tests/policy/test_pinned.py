@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from longproof.domain.kv_event import KvCleared, KvStored
+from longproof.domain.units import NS_PER_S
 from longproof.policy.contents import Match
-from longproof.policy.pinned import NS_PER_S, PinnedPrefixes, PinRefused, PinRule
+from longproof.policy.pinned import PinnedPrefixes, PinRefused, PinRule
 from longproof.policy.prefix import PrefixIndex
 
 FLEET: dict[str, int | None] = {"a": 100, "b": 100, "c": 100}

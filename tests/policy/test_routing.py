@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longproof.domain.kv_event import KvCleared, KvStored, Tier
+from longproof.domain.units import NS_PER_S
 from longproof.policy.arrivals import Arrival
 from longproof.policy.choice import Router
 from longproof.policy.pools import PoolRule
 from longproof.policy.prefill_cost import PrefillCost
-from longproof.policy.routing import NS_PER_S, PrefixRouter, RestoreCost, RoutingRule
+from longproof.policy.routing import PrefixRouter, RestoreCost, RoutingRule
 
 MS = 1_000_000
 BLOCK = 100

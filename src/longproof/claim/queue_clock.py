@@ -24,6 +24,7 @@ from longproof.claim.view import Window
 from longproof.domain.engine_metrics import growth
 from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.domain.outcome import completed_as_asked
+from longproof.domain.units import NS_PER_MS
 
 AT_ONCE_NS = 20_000_000
 """Less than this in a queue is a step of the engine, not a wait."""
@@ -31,7 +32,6 @@ _EDGE_NS = 50_000_000
 """What is over for us is over for the engine's metrics within this."""
 _ENDED, _TAKEN = "vllm:request_queue_time_seconds", "sglang:queue_time_seconds"
 _WIDER = 4
-_NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def _before_slot_ns(timeline: RequestTimeline) -> int | None:
     prompt_ms = timeline.engine_timings.get("prompt_ms")
     if prompt_ms is None or timeline.ttft_ns is None:
         return None
-    return max(0, timeline.ttft_ns - round(prompt_ms * _NS_PER_MS))
+    return max(0, timeline.ttft_ns - round(prompt_ms * NS_PER_MS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

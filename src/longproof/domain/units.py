@@ -10,6 +10,9 @@ from fractions import Fraction
 
 from longproof.errors import UsageError
 
+NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+"""For those who may not see a clock: policies, claims. `longproof.clock` has the same."""
 _COUNT = re.compile(r"^\s*(\d[\d_,]*(?:\.\d+)?)\s*(k|ki|m|mi)?\s*$", re.IGNORECASE)
 _FACTOR = {None: 1, "k": 1_000, "ki": 1_024, "m": 1_000_000, "mi": 1_048_576}
 _MOST_TOKENS = 10**12

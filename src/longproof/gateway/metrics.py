@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from longproof.clock import NS_PER_S, SystemClock
 from longproof.domain.fleet import FleetSnapshot, ReplicaSnapshot, ReplicaState, StageSnapshot
 from longproof.gateway.dashboard_view import Sources
 from longproof.gateway.histogram import Histogram
@@ -22,7 +22,6 @@ from longproof.gateway.metric_names import METRICS, MetricKind
 
 _LAG_EVERY_S = 0.1
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_NS_PER_S = 1e9
 
 Sample = tuple[str, tuple[str, ...], float]
 """A metric's name without its prefix, the values of its labels, and its value."""
@@ -137,10 +136,11 @@ class GatewayMetrics(Collector):
         yield "decisions_dropped_total", (), float(self._dropped())
 
     async def _watch_loop(self) -> None:
+        clock = SystemClock()
         while True:
-            due_ns = time.monotonic_ns() + int(_LAG_EVERY_S * _NS_PER_S)
+            due_ns = clock.now_ns() + int(_LAG_EVERY_S * NS_PER_S)
             await asyncio.sleep(_LAG_EVERY_S)
-            self._lag.add(time.monotonic_ns() - due_ns)
+            self._lag.add(clock.now_ns() - due_ns)
 
 
 def _requests(fleet: FleetSnapshot, tallies: Tallies) -> Iterator[Sample]:
@@ -154,7 +154,7 @@ def _requests(fleet: FleetSnapshot, tallies: Tallies) -> Iterator[Sample]:
     yield "running_requests", (), float(fleet.running_count)
     yield "waiting_requests", (), float(fleet.waiting_count)
     yield "counting_requests", (), float(fleet.counting_count)
-    yield "oldest_wait_seconds", (), fleet.oldest_wait_ns / _NS_PER_S
+    yield "oldest_wait_seconds", (), fleet.oldest_wait_ns / NS_PER_S
     for labels, count in tallies.ended.items():
         yield "requests_total", labels, float(count)
     for labels, count in tallies.tokens.items():
@@ -231,5 +231,5 @@ def _histogram(name: str, histograms: dict[tuple[str, ...], Histogram]) -> Metri
     metric = METRICS[name]
     family = HistogramMetricFamily(metric.full_name, metric.help, labels=metric.labels)
     for labels, histogram in histograms.items():
-        family.add_metric(labels, histogram.cumulative(), histogram.sum_ns / _NS_PER_S)
+        family.add_metric(labels, histogram.cumulative(), histogram.sum_ns / NS_PER_S)
     return family

@@ -16,12 +16,13 @@ from __future__ import annotations
 from longproof.domain.events import EngineSample
 from longproof.domain.fleet import FleetSnapshot, ReplicaState
 from longproof.domain.kv_event import KvEvent
+from longproof.domain.units import NS_PER_MS, NS_PER_S
 from longproof.policy import refusals
 from longproof.policy.actions import Action, Decision, Refusal, Wait
 from longproof.policy.arrivals import Arrival, Ended, EndKind
 from longproof.policy.bookings import Bookings, with_length
 from longproof.policy.choice import Router
-from longproof.policy.controller_config import NS_PER_S, ControllerConfig
+from longproof.policy.controller_config import ControllerConfig
 from longproof.policy.entrance import Entrance
 from longproof.policy.expiries import Expiries
 from longproof.policy.fleet_view import FleetView
@@ -36,7 +37,6 @@ from longproof.policy.waiting_room import WaitingRoom
 
 _ENGINE_BUSY_NS = NS_PER_S
 """How long an engine that refused without a Retry-After is left alone."""
-_NS_PER_MS = 1_000_000
 
 
 class Controller:
@@ -167,7 +167,7 @@ class Controller:
         if request is None:
             return None
         running = request.held_tokens * max(0, now_ns - request.held_since_ns)
-        return (request.used_token_ns + running) // _NS_PER_MS
+        return (request.used_token_ns + running) // NS_PER_MS
 
     # ── replicas and time ─────────────────────────────────────────────────────────────────────────────────────────
 

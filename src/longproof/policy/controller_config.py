@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from longproof.domain.units import NS_PER_S
 from longproof.policy.admission import AdmissionRule
 from longproof.policy.claim_gate import ProvenLimits
 from longproof.policy.ledger import Pool
 from longproof.policy.prefill_cost import PrefillCost
-
-NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-NS_PER_S = 1_000_000_000
+from longproof.domain.units import NS_PER_S
+
 _TAU_NS = 60 * NS_PER_S
 LEAST_RETRY_NS = NS_PER_S
 MOST_RETRY_NS = 300 * NS_PER_S

@@ -9,11 +9,12 @@ hopeless   the first token would come after the promise or the deadline  429, co
 from __future__ import annotations
 
 from longproof.domain.fleet import ReplicaState
+from longproof.domain.units import NS_PER_S
 from longproof.policy import refusals
 from longproof.policy.actions import Refusal
 from longproof.policy.arrivals import Arrival
 from longproof.policy.claim_gate import GateAnswer, judge
-from longproof.policy.controller_config import NS_PER_S, ControllerConfig
+from longproof.policy.controller_config import ControllerConfig
 from longproof.policy.drain import MOST_RETRY_NS
 from longproof.policy.placing import Group, Placement
 from longproof.policy.request_state import Request

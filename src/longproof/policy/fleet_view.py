@@ -16,8 +16,9 @@ from longproof.domain.fleet import (
     TenantSnapshot,
     WaitingSnapshot,
 )
+from longproof.domain.units import NS_PER_S
 from longproof.policy.choice import Router
-from longproof.policy.controller_config import NS_PER_S, ControllerConfig
+from longproof.policy.controller_config import ControllerConfig
 from longproof.policy.placing import Group
 from longproof.policy.replica import Replica
 from longproof.policy.request_state import Phase, Request

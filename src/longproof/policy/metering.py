@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 
-_NS_PER_MS = 1_000_000
+from longproof.domain.units import NS_PER_MS
+
 DEAREST = 10**9
 """Micro-USD per million: no price is above it, so that amounts stay within 64 bits."""
 
@@ -153,7 +154,7 @@ def residency_token_ms(input_tokens: int, output_tokens: int, ran_ns: int, ttft_
     Cached input counts too: it occupies the cache like any other. `ttft_ns` None = no output came.
     """
     grew_ns = 0 if ttft_ns is None else max(0, ran_ns - ttft_ns)
-    return (2 * input_tokens * max(0, ran_ns) + output_tokens * grew_ns) // (2 * _NS_PER_MS)
+    return (2 * input_tokens * max(0, ran_ns) + output_tokens * grew_ns) // (2 * NS_PER_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

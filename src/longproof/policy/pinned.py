@@ -18,9 +18,8 @@ from dataclasses import dataclass
 
 from xxhash import xxh3_64_intdigest
 
+from longproof.domain.units import NS_PER_S
 from longproof.policy.contents import Match
-
-NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 
 from longproof.domain.shapes import RequestShape
-from longproof.domain.units import format_ns, format_tokens
+from longproof.domain.units import NS_PER_MS, NS_PER_S, format_ns, format_tokens
 from longproof.domain.verdict import Reject
 from longproof.policy.actions import Refusal
 from longproof.policy.admission import decide
 from longproof.policy.arrivals import Arrival
 from longproof.policy.choice import Score
 from longproof.policy.claim_gate import Excess
-from longproof.policy.drain import NS_PER_S, retry_after_ns
+from longproof.policy.drain import retry_after_ns
 from longproof.policy.replica import Replica
 
 BAD_REQUEST = 400
 NOT_FOUND = 404
 TOO_MANY = 429
 UNAVAILABLE = 503
-_NS_PER_MS = 1_000_000
 
 
 def unknown_model(arrival: Arrival) -> Refusal:
@@ -132,8 +131,8 @@ def too_late(
         status=TOO_MANY,
         code="deadline_unreachable" if deadline else "ttft_slo",
         reason=f"the first token is expected in {format_ns(predicted_ns)}; {what} {format_ns(max(0, limit_ns))}",
-        limit=max(0, limit_ns) // _NS_PER_MS,
-        actual=-(-predicted_ns // _NS_PER_MS),
+        limit=max(0, limit_ns) // NS_PER_MS,
+        actual=-(-predicted_ns // NS_PER_MS),
         unit="ms",
         retry_after_ns=retry_after_ns(predicted_ns - max(0, limit_ns)),
         scores=scores,
@@ -165,7 +164,7 @@ def waited_too_long(arrival: Arrival, waited_ns: int, wait_ns: int | None, *, de
         status=UNAVAILABLE,
         code="deadline_passed" if deadline else "queue_timeout",
         reason=f"it waited {why}",
-        actual=waited_ns // _NS_PER_MS,
+        actual=waited_ns // NS_PER_MS,
         unit="ms",
         retry_after_ns=retry_after_ns(wait_ns),
     )

@@ -23,13 +23,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from longproof.domain.kv_event import KvEvent
+from longproof.domain.units import NS_PER_S
 from longproof.policy.arrivals import Arrival
 from longproof.policy.choice import Choice, ReplicaView, Score
 from longproof.policy.contents import NO_MATCH, Match
 from longproof.policy.pools import Lending, PoolRule, lending
 from longproof.policy.prefix import PrefixIndex
 
-NS_PER_S = 1_000_000_000
 _MOST_SESSIONS = 65_536
 _HALF_LIFE_NS = 60 * NS_PER_S
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from longproof.policy.controller_config import NS_PER_S, ControllerConfig, TenantRule
+from longproof.domain.units import NS_PER_S
+from longproof.policy.controller_config import ControllerConfig, TenantRule
 
 
 @dataclass(slots=True, eq=False)

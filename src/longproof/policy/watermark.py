@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from longproof.policy.controller_config import NS_PER_S, WatermarkRule
+from longproof.domain.units import NS_PER_S
+from longproof.policy.controller_config import WatermarkRule
 from longproof.policy.ledger import Pool
 
 _STEP = 0.05
