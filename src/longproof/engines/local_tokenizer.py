@@ -12,6 +12,16 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
+def read_tokenizer(file: Path, *, advice: str) -> Tokenizer:
+    """Reads a tokenizer.json. Raises ModelFileError, with `advice`, when it cannot be read."""
+    from tokenizers import Tokenizer  # noqa: PLC0415 - a native library that only counting on our side needs
+
+    try:
+        return Tokenizer.from_file(str(file))
+    except Exception as problem:  # tokenizers raises bare Exception for missing and malformed files alike
+        raise ModelFileError(f"{file} is not a tokenizer that can be read: {problem}", advice=advice) from problem
+
+
 class LocalTokenizer:
     """A Hugging Face ``tokenizer.json``. `name` says which file it was, for the record."""
 
@@ -23,16 +33,10 @@ class LocalTokenizer:
     def load(cls, path: Path) -> LocalTokenizer:
         """Reads a tokenizer.json, or the one in a directory. Raises ModelFileError when there is none that can be
         read."""
-        from tokenizers import Tokenizer  # noqa: PLC0415 - a native library that only this fallback needs
-
         file = path / "tokenizer.json" if path.is_dir() else path
-        try:
-            tokenizer = Tokenizer.from_file(str(file))
-        except Exception as problem:  # tokenizers raises bare Exception for missing and malformed files alike
-            raise ModelFileError(
-                f"{file} is not a tokenizer that can be read: {problem}",
-                advice="give the path of the model's tokenizer.json (or the directory it is in)",
-            ) from problem
+        tokenizer = read_tokenizer(
+            file, advice="give the path of the model's tokenizer.json (or the directory it is in)"
+        )
         return cls(tokenizer, name=f"tokenizer {file.name} of {file.parent.name or '.'}")
 
     def encode(self, text: str) -> list[int]:

@@ -32,11 +32,6 @@ class LocalCount:
         """Whether chats can be counted."""
         return self._model.template is not None
 
-    @property
-    def texts_in_one_piece(self) -> int:
-        """Long texts that had to be encoded without the memory."""
-        return self._text.in_one_piece
-
     def expansion(self, body: bytes) -> int:
         """How many times longer than its body a prompt's text can be, at most."""
         most = self._model.expansion

@@ -15,6 +15,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from longproof.engines.local_tokenizer import read_tokenizer
 from longproof.errors import ModelFileError
 from longproof.gateway.chat_template import ChatTemplate
 from longproof.gateway.prompt_tokenizer import ModelTokenizer
@@ -39,12 +40,7 @@ def load_model_tokenizer(path: Path) -> ModelTokenizer:
 
 
 def _load_directory(directory: Path, file: Path) -> ModelTokenizer:
-    from tokenizers import Tokenizer  # noqa: PLC0415 - a native library that only counting needs
-
-    try:
-        tokenizer = Tokenizer.from_file(str(file))
-    except Exception as problem:  # tokenizers raises bare Exception for missing and malformed files alike
-        raise ModelFileError(f"{file} is not a tokenizer that can be read: {problem}", advice=_ADVICE) from problem
+    tokenizer = read_tokenizer(file, advice=_ADVICE)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     settings = _json(directory / "tokenizer_config.json")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import math
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 
@@ -44,16 +43,6 @@ class Refused(Exception):  # noqa: N818 - named for what happened
         super().__init__(f"refused with {status}")
         self.status = status
         self.retry_after_ns = retry_after_ns
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where one replica is reached. `authorization` is the whole header for its own API key, None = it asks for none
-    (the client's header is then passed on where the gateway has no keys of its own)."""
-
-    name: str
-    url: str
-    authorization: str | None = None
 
 
 class Whole(Payload):

@@ -29,8 +29,6 @@ from longproof.evidence.records import RequestBody
 from longproof.evidence.windows import Window
 
 PROBE = "sustained"
-WARMUP_PART = 8
-"""One window in eight, at least one, is left out of every conclusion: engines compile and fill caches meanwhile."""
 _SETTLE_NS = 3 * NS_PER_S
 _SETTLE_STEP_S = 0.1
 _SCRAPE_S = 15.0
@@ -55,11 +53,6 @@ def cost(plan: SustainedPlan, output_tokens: int) -> tuple[int, int, int, int]:
     """(requests one at a time, their tokens, ns of windows, tokens in windows): time is what is asked for; tokens are
     at least these, since nobody knows yet how many short ones a server answers in that time."""
     return 0, 0, plan.windows * plan.window_ns, plan.windows * _least_tokens(plan, output_tokens)
-
-
-def warmup_windows(windows: int) -> int:
-    """How many windows at the beginning enter no conclusion."""
-    return max(1, windows // WARMUP_PART)
 
 
 async def run(ctx: ProbeContext, plan: SustainedPlan) -> None:

@@ -9,8 +9,8 @@ from longproof.claim.compare_quality import LEAST_DIFFERENCE, QualityCompared, Q
 from longproof.domain.units import format_tokens
 from longproof.report.numbers import DASH
 
-LEAST_P = 0.001
-NOT_PAIRED = "No question was the same on both sides: prove both with the same seed, answers and corpora."
+_LEAST_P = 0.001
+_NOT_PAIRED = "No question was the same on both sides: prove both with the same seed, answers and corpora."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ def right_part(quality: QualityCompared, confidence: float) -> RightPart:
 
 def p_value(value: float | None) -> str:
     """A p-value in a table; a dash where there is none."""
-    return DASH if value is None else "< 0.001" if value < LEAST_P else f"{value:.2g}"
+    return DASH if value is None else "< 0.001" if value < _LEAST_P else f"{value:.2g}"
 
 
 def _line(row: QualityRow) -> RightLine:
@@ -68,7 +68,7 @@ def _line(row: QualityRow) -> RightLine:
 
 def _notes(quality: QualityCompared, confidence: float) -> Iterator[str]:
     if not quality.rows:
-        yield NOT_PAIRED
+        yield _NOT_PAIRED
         return
     yield (
         f"Shares right, B minus A, with {100 * confidence:g} % intervals (Tango). A difference is named when McNemar's"
