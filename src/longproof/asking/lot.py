@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from longproof.asking.context import ProbeContext, ids_bytes, prompt_bytes
 from longproof.asking.stock import PromptStock
-from longproof.domain.request import GenerationRequest
 from longproof.engines.base import Engine
 from longproof.engines.request_body import Prepared, Series
 
@@ -30,15 +29,7 @@ class Lot:
         self, stock: PromptStock, *, max_tokens: int, timeout_s: float, cold: bool = False, seed: int = 0
     ) -> None:
         self.stock = stock
-        self._proved = GenerationRequest(
-            prompt=stock.built.prompt,
-            max_tokens=max_tokens,
-            prompt_tokens=stock.built.count.total,
-            count_source=stock.built.count.source,
-            cold=cold,
-            seed=seed,
-            timeout_s=timeout_s,
-        )
+        self._proved = stock.proved(max_tokens=max_tokens, timeout_s=timeout_s, cold=cold, seed=seed)
         self._series: Series | None = None
         self._made_without: tuple[str, ...] = ()
         self._making = asyncio.Lock()

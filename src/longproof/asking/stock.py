@@ -66,8 +66,13 @@ class PromptStock:
         self, i: int, *, max_tokens: int, timeout_s: float, cold: bool = False, seed: int = 0
     ) -> GenerationRequest:
         """The i-th request. `cold`: ask the engine not to reuse anything, where it has that switch."""
+        proved = self.proved(max_tokens=max_tokens, timeout_s=timeout_s, cold=cold, seed=seed)
+        return replace(proved, prompt=self.prompt(i))
+
+    def proved(self, *, max_tokens: int, timeout_s: float, cold: bool = False, seed: int = 0) -> GenerationRequest:
+        """The same with the prompt that was counted; all others have its length."""
         return GenerationRequest(
-            prompt=self.prompt(i),
+            prompt=self.built.prompt,
             max_tokens=max_tokens,
             prompt_tokens=self.built.count.total,
             count_source=self.built.count.source,
