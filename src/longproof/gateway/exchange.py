@@ -156,9 +156,9 @@ class Exchange:
                     return await self._relay_stream(response, replica)
                 return await self._relay_plain(response)
         except TimeoutError:
-            return await self._give_up(_silent(replica, self._around.silence_s))
+            return await self._down.fail(_silent(replica, self._around.silence_s))
         except Lost as problem:
-            return await self._give_up(_lost(replica, str(problem)))
+            return await self._down.fail(_lost(replica, str(problem)))
         except asyncio.CancelledError:
             self.end = EndKind.CANCELLED
             raise
@@ -245,15 +245,12 @@ class Exchange:
         status = response.status
         self.end = EndKind.FAILED if status >= 500 else EndKind.REJECTED
         if status in (401, 403) or not 400 <= status < 600:
-            return await self._give_up(_unusable(replica, status))
+            return await self._down.fail(_unusable(replica, status))
         if self._down.opened or not body:
             text = body.decode("utf-8", "replace")[:2_000] or "no reason given"
             return await self._down.fail(Problem(status=status, code="upstream_error", message=text))
         kind = response.headers.get("Content-Type", "application/json")
         return self._down.plain(status, body, content_type=kind)
-
-    async def _give_up(self, problem: Problem) -> StreamResponse:
-        return await self._down.fail(problem)
 
     async def _count(self, *, exact: bool) -> None:
         try:

@@ -78,7 +78,7 @@ class Intake:
 
 def parsed(body: bytes, route: Route, *, request_id: str) -> Ask:
     """A body as an Ask that has no tenant yet. ApiError 400 for what is no request of that route."""
-    fields = _object(body)
+    fields = json_object(body)
     model = fields.get("model")
     if not isinstance(model, str) or not model or len(model) > _LONGEST_NAME:
         raise bad_request("'model' must be the name of a served model", param="model")
@@ -108,7 +108,8 @@ def parsed(body: bytes, route: Route, *, request_id: str) -> Ask:
     )
 
 
-def _object(body: bytes) -> Json:
+def json_object(body: bytes) -> Json:
+    """A body as the JSON object that it must be; else ApiError 400."""
     if not body:
         raise bad_request("the body is empty; a JSON object is expected")
     try:

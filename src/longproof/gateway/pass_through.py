@@ -10,15 +10,14 @@ import asyncio
 import itertools
 
 import aiohttp
-import orjson
 from aiohttp.web import BaseRequest, Response, StreamResponse
 from yarl import URL
 
 from longproof.clock import NS_PER_S, Clock
-from longproof.engines.json_fields import as_object, as_text
+from longproof.engines.json_fields import as_text
 from longproof.gateway.errors import ApiError, Problem, bad_request
 from longproof.gateway.fleet import Fleet, Replica
-from longproof.gateway.intake import Intake
+from longproof.gateway.intake import Intake, json_object
 from longproof.gateway.keys import KeyRing
 from longproof.gateway.upstream import Lost, Unreached, drop
 
@@ -75,12 +74,7 @@ class PassThrough:
 
     def _serving(self, body: bytes) -> tuple[str, tuple[Replica, ...]]:
         """The replicas of the model that the body names; where it names none, all that serve the only one."""
-        try:
-            fields = as_object(orjson.loads(body)) if body else {}
-        except orjson.JSONDecodeError as problem:
-            raise bad_request(f"the body is not JSON: {problem}", code="invalid_json") from None
-        if fields is None:
-            raise bad_request("the body must be a JSON object")
+        fields = json_object(body) if body else {}
         names = self._fleet.model_names()
         model = as_text(fields.get("model")) or (names[0] if len(names) == 1 else None)
         if model is None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import aiohttp
 import orjson
 
+from longproof.engines.json_fields import as_object
 from longproof.gateway.errors import Problem
 from longproof.policy.actions import Dispatch, Refusal
 
@@ -49,11 +48,10 @@ def busy_in_stream(first: bytes) -> int | None:
     start = first.find(b"{")
     end = first.find(b"\n", start)
     try:
-        found = orjson.loads(first[start : end if end > 0 else None])
+        found = as_object(orjson.loads(first[start : end if end > 0 else None])) or {}
     except orjson.JSONDecodeError:
         return None
-    error = cast("dict[str, object]", found).get("error") if isinstance(found, dict) else None
-    code = cast("dict[str, object]", error).get("code") if isinstance(error, dict) else None
+    code = (as_object(found.get("error")) or {}).get("code")
     return code if isinstance(code, int) and code in (429, 503) else None
 
 
