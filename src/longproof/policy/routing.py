@@ -113,7 +113,7 @@ class PrefixRouter:
         least = min(recent.values())
         leads = ((recent[view.name] - least) / max(1.0, recent[view.name]) for view in views)
         scores = tuple(self._score(arrival, view, rules, lead) for view, lead in zip(views, leads, strict=True))
-        ranked = sorted(range(len(views)), key=lambda at: self._rank(scores[at], views[at], now_ns))
+        ranked = sorted(range(len(views)), key=lambda at: _rank(scores[at], views[at], recent[views[at].name]))
         best = next((at for at in ranked if not scores[at].note), None)
         if best is None:
             first = scores[ranked[0]]
@@ -215,16 +215,16 @@ class PrefixRouter:
             return 0
         return int(pushed_out * view.block_tokens * view.prefill.ns_per_token * self.rule.eviction_weight)
 
-    def _rank(self, score: Score, view: ReplicaView, now_ns: int) -> tuple[bool, int, float]:
-        """Room that nobody can promise comes last; of equal costs, the replica that had least to prefill lately."""
-        roomless = view.exclusive or view.room_in_ns is None
-        return roomless, score.cost_ns, self._recent_work(view.name, now_ns)
-
     def _recent_work(self, replica: str, now_ns: int) -> float:
         """Uncached tokens sent there, fading with a half-life of a minute: so that one that was away is not sent
         everything until it has caught up with an hour."""
         tokens, at_ns = self._work.get(replica, (0.0, 0))
         return tokens * 0.5 ** ((now_ns - at_ns) / _HALF_LIFE_NS) if tokens else 0.0
+
+
+def _rank(score: Score, view: ReplicaView, recent_tokens: float) -> tuple[bool, int, float]:
+    """Room that nobody can promise comes last; of equal costs, the replica that had least to prefill lately."""
+    return view.exclusive or view.room_in_ns is None, score.cost_ns, recent_tokens
 
 
 def _reason(best: Score, scores: Sequence[Score]) -> str:
