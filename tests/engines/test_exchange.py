@@ -190,7 +190,7 @@ async def test_end_is_timeout_when_headers_come_and_no_token() -> None:
     assert timeline.first_byte_ns is not None
     assert timeline.first_event_ns is None
     assert classify(timeline) is Outcome.HUNG
-    assert timeline.e2e_ns >= 0.3e9
+    assert timeline.e2e_ns >= 0.29e9  # timers count in floats and may end a hair early
 
 
 async def test_end_is_timeout_with_the_text_when_tokens_stop_coming() -> None:
