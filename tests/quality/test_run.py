@@ -264,7 +264,7 @@ def test_nothing_is_asked_twice_when_the_run_is_killed_in_the_middle(tmp_path: P
     """Session, two calibrations, then items and requests: at 14 and 24 records some of them are there and some not."""
     directory = tmp_path / "evidence"
     able = solver(("literal",), longest=600, half_tokens=420.0, width=0.02)
-    slow = replace(FAST, token_s=0.004)
+    slow = replace(FAST, token_s=0.01)
     with engine_with(able, slow) as url:
         for at_least in (14, 24):
             process = subprocess.Popen(
