@@ -69,13 +69,17 @@ def _target(url: URL) -> _Target:
 
 class Upstream:
     """Connections to all replicas, as many as there are requests: admission limits, and whoever waited for a connection
-    would stand in a second, hidden queue. `async with` it."""
+    would stand in a second, hidden queue. `async with` it.
 
-    def __init__(self) -> None:
+    `idle_s`: how long a connection is kept that nobody uses. `tls`: whom engines with https are to be, None = anybody
+    with a certificate that this machine trusts."""
+
+    def __init__(self, *, idle_s: float = _IDLE_S, tls: ssl.SSLContext | None = None) -> None:
+        self._idle_s = idle_s
         self._resting: dict[tuple[str, int, bool], list[EngineConnection]] = {}
         self._all: set[EngineConnection] = set()
         self._sweep: asyncio.TimerHandle | None = None
-        self._tls: ssl.SSLContext | None = None
+        self._tls = tls
 
     async def __aenter__(self) -> Upstream:
         return self
@@ -137,11 +141,11 @@ class Upstream:
         connection.rested_s = loop.time()
         resting.append(connection)
         if self._sweep is None:
-            self._sweep = loop.call_later(_IDLE_S, self._close_idle)
+            self._sweep = loop.call_later(self._idle_s, self._close_idle)
 
     def _close_idle(self) -> None:
         loop = asyncio.get_running_loop()
-        due_s = loop.time() - _IDLE_S
+        due_s = loop.time() - self._idle_s
         left = False
         for resting in self._resting.values():
             idle = next((place for place, one in enumerate(resting) if one.rested_s > due_s), len(resting))
@@ -149,7 +153,7 @@ class Upstream:
                 connection.abort()
             del resting[:idle]
             left = left or bool(resting)
-        self._sweep = loop.call_later(_IDLE_S / 3, self._close_idle) if left else None
+        self._sweep = loop.call_later(self._idle_s / 3, self._close_idle) if left else None
 
 
 def _head(method: str, target: _Target, headers: Mapping[str, str], body: bytes | None) -> bytes:
