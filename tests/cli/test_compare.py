@@ -177,6 +177,11 @@ def test_quality_is_compared_when_both_were_asked_the_same(tmp_path: Path, capsy
     assert "literal: A holds to 600; B holds to 300, lost by 600." in card
     text = page.read_text()
     assert '<section id="right"' in text
+    # no prompt but the questions of quality went to both: nothing is said of ratios, outputs and outcomes
+    assert "0 comparisons" not in text
+    assert "Answers and outcomes" not in text
+    assert "Answers and outcomes" not in card
+    assert "accuracy_difference@600" in text
     assert '<td class="num">12/12</td><td class="num">0/12</td><td class="num">12</td>' in text
     code = run(("compare", a, b, "--require", "accuracy_difference@600 >= -0.05"))
     assert code == EXIT_GATE_FAILED

@@ -27,6 +27,7 @@ from longproof.quality.item import Family, Item
 from longproof.quality.judging import PROBE, Judged, item_key, judged, stored
 from longproof.quality.plan import QualityPlan
 from longproof.quality.prover import ProvenPrompt, Prover
+from longproof.quality.question_form import stops_of
 from longproof.quality.tasks import FAMILIES
 from longproof.stats.effective_context import judge, next_ask
 
@@ -148,6 +149,7 @@ class _Quality:
                 cold=arm != "warm" and not again and ctx.engine.capabilities.cold,
                 seed=ctx.protocol.seed,
                 timeout_s=ctx.protocol.request_timeout_s,
+                extra=stops_of(ctx.protocol.route),
             )
 
         expected = (length or len(item.question) // 3) + item.answer_tokens
