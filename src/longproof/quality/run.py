@@ -56,6 +56,29 @@ async def run(ctx: ProbeContext, plan: QualityPlan) -> None:
             await asking.round()
 
 
+async def run_in_turns(sides: Sequence[ProbeContext], plan: QualityPlan) -> None:
+    """Asks two servers the same items of a curve: a family's round on one side, then on the other, A B B A. Where one
+    can do a family's control and the other cannot, both draw the curve. Raises as `run`; ValueError for a climb, whose
+    sides would stop on their own answers."""
+    if plan.mode != "curve":
+        raise ValueError("only a curve is asked in turns")
+    probes = [_Quality(ctx, plan) for ctx in sides]
+    families: list[list[_Asking]] = []
+    for place, name in enumerate(plan.families):
+        begun = [await probe.begun(FAMILIES[name]) for probe in probes]
+        askings = [asking for asking in begun if asking is not None]
+        if len(askings) == len(probes) and any([await asking.controls() for asking in _turned(askings, place)]):
+            families.append(askings)
+    for round_ in range(plan.answers):
+        for place, askings in enumerate(families):
+            for asking in _turned(askings, round_ + place):
+                await asking.round()
+
+
+def _turned(askings: list[_Asking], turn: int) -> list[_Asking]:
+    return askings if turn % 2 == 0 else askings[::-1]
+
+
 @dataclass(slots=True, kw_only=True)
 class _Series:
     """The answers of one cell so far, in asking order; `next` is the item whose turn it is; `warmed` of them were asked
