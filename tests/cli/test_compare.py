@@ -168,6 +168,8 @@ def test_quality_is_compared_when_both_were_asked_the_same(tmp_path: Path, capsy
     assert [rows[length]["said"] for length in (300, 600)] == ["undecided", "less"]
     assert rows[600]["adjusted_p"] == pytest.approx(3 * 2 * 0.5**12)
     assert told["quality"]["unpaired"] == 0
+    # two proofs have nonces of their own, and where these take other tokens, other lines make up the length
+    assert told["quality"]["same_text"] + told["quality"]["other_text"] == 24
     assert [finding["id"] for finding in told["findings"]] == ["compare.accuracy_differs"]
     assert "literal at 600 tokens: 0 of 12 against 12" in told["findings"][0]["text"]
     assert "B is right less often in 1 of 3 cells" in told["headline"]
@@ -175,6 +177,7 @@ def test_quality_is_compared_when_both_were_asked_the_same(tmp_path: Path, capsy
     run(("compare", a, b, "--report", str(page)))
     card = capsys.readouterr().out
     assert "literal: A holds to 600; B holds to 300, lost by 600." in card
+    assert "of 24 questions under filler were the same text on both sides" in " ".join(card.split())
     text = page.read_text()
     assert '<section id="right"' in text
     # no prompt but the questions of quality went to both: nothing is said of ratios, outputs and outcomes
@@ -212,6 +215,7 @@ def test_two_servers_are_asked_about_quality_in_turns_when_only_quality_is_wante
     }
     sent = [{key: body.prompt_sha256 for key, body in side if body.probe == "quality"} for side in asked]
     assert sent[0] == sent[1]
+    assert (told["quality"]["same_text"], told["quality"]["other_text"]) == (24, 0)
     # a round is two lengths; the sides are swapped from round to round
     times = sorted((b.timeline.submitted_ns, at) for at in (0, 1) for _, b in asked[at] if b.cell.get("arm") == "full")
     assert [at for _, at in times] == [0, 0, 1, 1, 1, 1, 0, 0] * 6

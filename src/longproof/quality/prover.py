@@ -45,7 +45,8 @@ class ProvenPrompt:
     needle which the item's own depth speaks of. `distance_tokens`: from where the first of the evidence begins to the
     prompt's end, question and template included; None where no needle stands. `corpus_sha256`: the manifest. `cluster`
     is the same for prompts that share a haystack, whose answers are not independent. `checked_in`: where the needles
-    and the question were looked for. `end`: the prompt's last characters, for people.
+    and the question were looked for. `text_sha256`: of the text behind the nonce; the same text has the same, whenever
+    and of whichever server it is asked. `end`: its last characters, for people.
     """
 
     prompt: Prompt
@@ -58,6 +59,7 @@ class ProvenPrompt:
     corpus_sha256: str | None = None
     cluster: str = ""
     checked_in: str
+    text_sha256: str
     end: str
 
 
@@ -194,6 +196,7 @@ class Prover:
             corpus_sha256=wanted.corpus.manifest_sha256,
             cluster=wanted.cluster,
             checked_in=checked_in,
+            text_sha256=_sha256(text),
             end=text[-_END_CHARS:],
         )
 
@@ -205,7 +208,9 @@ class Prover:
             checked_in = _verified(
                 prompt, await self._rendered(prompt), [*(needle.text for needle in needles), item.question]
             )
-        return ProvenPrompt(prompt=prompt, count=count, checked_in=checked_in, end=text[-_END_CHARS:])
+        return ProvenPrompt(
+            prompt=prompt, count=count, checked_in=checked_in, text_sha256=_sha256(text), end=text[-_END_CHARS:]
+        )
 
     # -- counting and checking ----------------------------------------------------------------------------------------
 
@@ -370,6 +375,10 @@ def _depth(wanted: _Wanted, haystack: Haystack) -> float | None:
 
 def _paragraphs(*texts: str) -> str:
     return "\n\n".join(text for text in texts if text)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _sibling(nonce: str) -> str:

@@ -28,7 +28,7 @@ from longproof.quality.judging import PROBE, Judged, item_key, judged, stored
 from longproof.quality.plan import QualityPlan
 from longproof.quality.prover import ProvenPrompt, Prover
 from longproof.quality.question_form import stops_of
-from longproof.quality.tasks import FAMILIES
+from longproof.quality.tasks import FAMILIES, chance_of
 from longproof.stats.effective_context import judge, next_ask
 
 _SPARE = 1.5
@@ -161,6 +161,7 @@ class _Quality:
         async def build(_own: str) -> GenerationRequest:
             prompt = await self._prove(item, arm, length, nonce)
             cell.update(end=prompt.end, depth=item.depth if prompt.depth is None else prompt.depth)
+            cell["text_sha256"] = prompt.text_sha256
             if prompt.distance_tokens is not None:
                 cell["distance"] = prompt.distance_tokens
             return GenerationRequest(
@@ -211,7 +212,7 @@ class _Asking:
         self._corpus = corpus
         self._drawn: dict[int, tuple[Item, ...]] = {}
         self._lengths = self._plan.lengths_of(family.needs)
-        self._design = self._plan.design(family.chance, family.needs)
+        self._design = self._plan.design(chance_of(family, min(self._lengths)), family.needs)
         caps = [self._plan.answers]
         if self._plan.mode == "climb":
             caps = [self._design.cap_at(length) for length in self._lengths]
