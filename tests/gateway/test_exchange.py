@@ -162,6 +162,7 @@ async def test_the_stream_ends_with_an_error_event_when_the_engine_cuts_it(shell
     assert len(second.log.requests) == 0
     assert [end.kind for end in gateway.controller.ended.values()] == [EndKind.FAILED]
     assert gateway.books.ends[0].ending == "failed"
+    assert gateway.books.ends[0].output_tokens == 3  # neither the event with the role, nor the half one
 
 
 async def test_an_error_event_is_passed_on_as_a_failure_when_the_engine_sends_one(shell: Start) -> None:
@@ -170,6 +171,7 @@ async def test_an_error_event_is_passed_on_as_a_failure_when_the_engine_sends_on
         raw = await (await gateway.chat(stream=True)).read()
     assert b"CUDA out of memory" in raw
     assert [end.kind for end in gateway.controller.ended.values()] == [EndKind.FAILED]
+    assert gateway.books.ends[0].output_tokens == 2  # not the event with the role, nor the one with the error
 
 
 async def test_an_engine_is_given_up_when_it_sends_nothing(shell: Start) -> None:
