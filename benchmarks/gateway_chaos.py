@@ -118,6 +118,8 @@ async def one_seed(seed: int, seconds: float, faults: tuple[Fault, ...], *, embe
                 embedded=embedded,
                 restarts_s=run.restarts_s,
             )
+            if embedded:
+                clients.other_model = await asyncio.to_thread(gateway.embedded_model)
             await _episodes(stage, run, seconds, faults)
         gateway.drain()
         truth = Truth(asked=clients.asked, kills=kills)
@@ -176,12 +178,28 @@ def _count(run: Run, books: Books) -> None:
         if asked.code and asked.outcome in ("error", "refused"):
             run.codes.setdefault(name, collections.Counter())[asked.code] += 1
     run.tokens = {
+        **_not_booked(books),
         "made by engines": sum(made.output_tokens for made in books.truth.generations),
         "on the books": sum(end.output_tokens for _, end in books.settled),
         "of them completed": sum(end.output_tokens for _, end in books.settled if end.ending == "completed"),
+        "whole answers of the embedded engine": sum(
+            intent.replica == "embedded" and end.ending == "completed" for intent, end in books.settled
+        ),
         "requests interrupted by a kill": sum(end.ending == "interrupted" for _, end in books.settled),
         "generations cut by a kill": sum(made.ending is None for made in books.truth.generations),
     }
+
+
+def _not_booked(books: Books) -> dict[str, int]:
+    """Tokens that engines made and that are not on the books, by what hid them."""
+    missing = collections.Counter[str]()
+    for asked in books.truth.asked:
+        rows = books.rows(asked)
+        made = sum(made.output_tokens for made in books.of_number.get(asked.number, ()))
+        booked = sum(end.output_tokens for intent, end in rows if intent.replica != "embedded")
+        ending = next((end.ending for _, end in rows if end.ending != "rejected"), "rejected")
+        missing[f"{ending}, {'streamed' if asked.streamed else 'plain'}"] += made - booked
+    return {f"made and not booked: {name}": count for name, count in sorted(missing.items()) if count}
 
 
 def table(runs: list[Run]) -> str:
@@ -206,8 +224,8 @@ def table(runs: list[Run]) -> str:
         lines += [f"{law.__name__.replace('_', ' '):<42} {len(found):>6}", *(f"    {text}" for text in found[:5])]
     held = [text for run in runs for texts in run.leaked.values() for text in texts]
     lines += [f"{'nothing is held at rest':<42} {len(held):>6}", *(f"    {text}" for text in held[:5]), ""]
-    for word in runs[0].tokens:
-        lines.append(f"{word:<42} {sum(run.tokens[word] for run in runs):>9}")
+    for word in dict.fromkeys(word for run in runs for word in run.tokens):
+        lines.append(f"{word:<42} {sum(run.tokens.get(word, 0) for run in runs):>9}")
     restarts = [took_s for run in runs for took_s in run.restarts_s]
     if restarts:
         lines.append(f"{'start after a kill, longest, s':<42} {max(restarts):>9.2f}")

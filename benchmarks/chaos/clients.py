@@ -34,6 +34,8 @@ class Clients:
         self.asked: list[Asked] = []
         self.episode = 0
         self.kinds = _KINDS
+        self.other_model: str | None = None
+        """Asked for by one in six, where there is one."""
         self._shared = [" ".join(rng.choices(("alpha", "beta", "gamma", "delta"), k=120)) for _ in range(6)]
         self._sessions: list[aiohttp.ClientSession] = []
 
@@ -87,9 +89,12 @@ class Clients:
 
     def _body(self, asked: Asked) -> dict[str, Any]:
         rng, long = self._rng, "reader" in asked.kind
-        text = f"{rng.choice(self._shared)} question {asked.number} " + "word " * rng.randrange(40)
+        other = self.other_model if asked.number % 6 == 0 and not long else None
+        text = f"question {asked.number} " + "word " * rng.randrange(40)
+        if other is None:  # a real model's prefill takes real time
+            text = f"{rng.choice(self._shared)} {text}"
         body: dict[str, Any] = {
-            "model": MODEL,
+            "model": other or MODEL,
             "messages": [{"role": "user", "content": text}],
             "max_tokens": _LONG_TOKENS if long else rng.randrange(4, 48),
             "ignore_eos": True,

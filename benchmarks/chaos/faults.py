@@ -193,6 +193,21 @@ async def disk_full(stage: Stage) -> None:
     await stage.drain_gateway()
 
 
+async def disk_full_and_killed(stage: Stage) -> None:
+    """The disk is full, the gateway is killed, and refuses to start before there is room."""
+    stage.disk.fill(stage.gateway.pid)
+    await asyncio.sleep(1.0)
+    kill = Kill(what="gateway", at_ns=time.monotonic_ns())
+    stage.kills.append(kill)
+    stage.gateway.kill()
+    code = await asyncio.to_thread(stage.gateway.start_in_vain) if stage.disk.mounted else 2
+    if code != 2:
+        raise RuntimeError(f"the gateway ended with {code} when its disk was full")
+    stage.disk.free(stage.gateway.pid)
+    stage.restarts_s.append(await asyncio.to_thread(stage.gateway.start))
+    kill.back_ns = time.monotonic_ns()
+
+
 async def slow_readers(stage: Stage) -> None:
     """Long answers to clients that take them slowly, or not at all."""
     for engine in stage.engines:
@@ -252,6 +267,7 @@ FAULTS: tuple[Fault, ...] = (
     clock_forward,
     clock_back,
     disk_full,
+    disk_full_and_killed,
     slow_readers,
     disconnects,
 )

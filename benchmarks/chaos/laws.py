@@ -160,7 +160,7 @@ def one_generation_each(books: Books) -> Iterator[str]:
 def what_is_whole_was_computed(books: Books) -> Iterator[str]:
     """A client that got a whole answer got exactly what one engine made."""
     for asked in books.truth.asked:
-        if asked.outcome != "completed" or asked.replica == "embedded":
+        if asked.outcome != "completed" or any(intent.replica == "embedded" for intent, _ in books.rows(asked)):
             continue
         made = [one for one in books.of_number.get(asked.number, ()) if one.ending == "completed"]
         if len(made) != 1:

@@ -3,6 +3,7 @@ ports."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -34,7 +35,16 @@ def free_port() -> int:
 class Engine:
     """One lying engine."""
 
-    def __init__(self, name: str, directory: Path, seed: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        seed: int,
+        *,
+        slots: int = 12,
+        capacity: int = 8_192,
+        token_s: float = 0.01,
+    ) -> None:
         self.name, self.truth = name, directory / f"{name}.truth"
         self.port, self.kv_ports = free_port(), (free_port(), free_port())
         self._settings = {
@@ -43,9 +53,9 @@ class Engine:
             "truth": str(self.truth),
             "seed": seed,
             "window": 4096,
-            "slots": 12,
-            "capacity": 8192,
-            "token_s": 0.01,
+            "slots": slots,
+            "capacity": capacity,
+            "token_s": token_s,
         }
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -138,10 +148,10 @@ class Disk:
             os.close(fd)
 
     def free(self, pid: int) -> None:
-        """There is room again."""
+        """There is room again. A limit goes with its process."""
         if self.mounted:
             (self.path / "ballast").unlink()
-        else:
+        elif psutil.pid_exists(pid):
             _limit(pid, full=False)
 
     def leave(self) -> None:
@@ -184,15 +194,8 @@ class Gateway:
 
     def start(self) -> float:
         """Starts it; seconds until it is ready."""
-        self.lives += 1
         began_s = time.monotonic()
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "longproof", "serve", str(self._file)],
-                stderr=log,
-                stdout=subprocess.DEVNULL,
-                env={**os.environ, **self._clock.environment},
-            )
+        self._run()
         while True:
             try:
                 if httpx.get(f"{self.url}/ready", timeout=2.0).status_code == 200:
@@ -202,6 +205,22 @@ class Gateway:
             if not self.alive or time.monotonic() - began_s > _UP_S:
                 raise RuntimeError(f"the gateway does not start:\n{self.log()[-4000:]}")
             time.sleep(0.02)
+
+    def start_in_vain(self) -> int:
+        """Starts it where it cannot; its exit code."""
+        self._run()
+        assert self._process is not None
+        return self._process.wait(_UP_S)
+
+    def _run(self) -> None:
+        self.lives += 1
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "longproof", "serve", str(self._file)],
+                stderr=log,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, **self._clock.environment},
+            )
 
     def kill(self) -> None:
         """kill -9. Safe to call twice."""
@@ -218,9 +237,15 @@ class Gateway:
     def embedded(self) -> psutil.Process | None:
         """The engine it started itself."""
         for child in psutil.Process(self.pid).children(recursive=True):
-            if any("embedded_child" in part for part in child.cmdline()):
-                return child
+            with contextlib.suppress(psutil.Error):  # it may end while it is looked at
+                if any("embedded_child" in part for part in child.cmdline()):
+                    return child
         return None
+
+    def embedded_model(self) -> str:
+        """A name that its own engine alone goes by."""
+        names = [str(one["id"]) for one in httpx.get(f"{self.url}/v1/models", timeout=20.0).json()["data"]]
+        return next(name for name in names if name != "fake-135m")
 
     def figures(self) -> dict[str, float]:
         """/metrics, by name with labels."""
