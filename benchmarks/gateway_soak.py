@@ -123,7 +123,7 @@ async def soaked(streams: int, rate: float, minutes: float) -> Soak:
         Engine(f"r{i}", directory, i, slots=streams, capacity=streams * 1_024, token_s=1 / rate) for i in range(3)
     ]
     disk = Disk(directory / "state", mib=1_024)
-    gateway = Gateway(engines, directory, disk, WallClock(directory), embedded=False)
+    gateway = Gateway(engines, directory, disk, WallClock(directory), silence_s=120.0)
     try:
         for engine in engines:
             engine.start()

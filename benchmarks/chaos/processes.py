@@ -170,11 +170,20 @@ def _limit(pid: int, *, full: bool) -> None:
 class Gateway:
     """``longproof serve`` in front of some engines. `state` survives its lives."""
 
-    def __init__(self, engines: list[Engine], directory: Path, disk: Disk, clock: WallClock, *, embedded: bool) -> None:
+    def __init__(
+        self,
+        engines: list[Engine],
+        directory: Path,
+        disk: Disk,
+        clock: WallClock,
+        *,
+        embedded: bool = False,
+        silence_s: float = SILENCE_S,
+    ) -> None:
         self.port, self.state, self.lives = free_port(), disk.path, 0
         self.url = f"http://127.0.0.1:{self.port}"
         self._file, self._log, self._clock = directory / "fleet.toml", directory / "gateway.log", clock
-        self._file.write_text(_fleet(engines, self.port, self.state, embedded=embedded))
+        self._file.write_text(_fleet(engines, self.port, self.state, silence_s, embedded=embedded))
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -260,13 +269,13 @@ class Gateway:
         return theirs, sum(c.laddr.port != self.port and c.status == psutil.CONN_CLOSE_WAIT for c in found)
 
 
-def _fleet(engines: list[Engine], port: int, state: Path, *, embedded: bool) -> str:
+def _fleet(engines: list[Engine], port: int, state: Path, silence_s: float, *, embedded: bool) -> str:
     parts = [
         f"""[gateway]
 port = {port}
 state = "{state}"
 decision_log = "{state}/decisions.jsonl"
-silence = "{SILENCE_S:g}s"
+silence = "{silence_s:g}s"
 stall = "{STALL_S:g}s"
 keepalive = "500ms"
 

@@ -9,11 +9,13 @@ second.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 
 from longproof.errors import UsageError
@@ -45,7 +47,7 @@ class DecisionLog:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("xb", buffering=0)
-            self._file.write(encode_header(header))
+            _write_first(self._file, encode_header(header))
         except OSError as problem:
             raise UsageError(
                 f"the decision log {self.path} cannot be written: {problem.strerror}", advice="name another file"
@@ -176,6 +178,17 @@ def records_about(path: Path, request_id: str) -> Iterator[DecisionRecord]:
             named = getattr(told, "id", None) or getattr(getattr(told, "arrival", None), "id", None)
             if named == request_id or any(action.id == request_id for action in record.actions):
                 yield record
+
+
+def _write_first(log: FileIO, header: bytes) -> None:
+    """The first line, or no file at all. OSError where it does not fit."""
+    try:
+        if log.write(header) != len(header):
+            raise OSError(errno.ENOSPC, "no space left on the disk")
+    except OSError:
+        log.close()
+        Path(log.name).unlink()
+        raise
 
 
 def _lines(path: Path) -> Iterator[bytes]:
