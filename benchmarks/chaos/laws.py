@@ -69,6 +69,11 @@ def read_books(truth: Truth, state: Path) -> Books:
     finally:
         ledger.close()
     logs = [_read_log(path) for path in sorted(state.glob("decisions*.jsonl"), key=lambda p: p.stat().st_mtime_ns)]
+    return joined(truth, settled, unsettled, logs)
+
+
+def joined(truth: Truth, settled: list[Settled], unsettled: int, logs: list[Log]) -> Books:
+    """All accounts, by request."""
     books = Books(truth=truth, settled=settled, unsettled=unsettled, logs=logs)
     books.ids_of = {asked.number: {asked.gateway_id} - {None} for asked in truth.asked}  # type: ignore[misc]
     for made in truth.generations:
