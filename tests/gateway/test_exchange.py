@@ -148,7 +148,7 @@ async def test_a_failure_is_passed_on_and_not_tried_again_when_an_engine_answers
     assert [end.kind for end in gateway.controller.ended.values()] == [EndKind.FAILED]
 
 
-async def test_nothing_is_generated_twice_when_an_engine_dies_before_its_answer(shell: Start) -> None:
+async def test_nothing_is_generated_twice_when_an_engine_dies_before_its_answer(shell: Start) -> None:  # nuguard#455
     first, second = lying_engine(HONEST.lying(Crash())), lying_engine()
     async with first as one, second as two:
         gateway = await shell([one, two])
@@ -159,7 +159,9 @@ async def test_nothing_is_generated_twice_when_an_engine_dies_before_its_answer(
     assert len(second.log.requests) == 0
 
 
-async def test_the_stream_ends_with_an_error_event_when_the_engine_cuts_it(shell: Start) -> None:
+async def test_the_stream_ends_with_an_error_event_when_the_engine_cuts_it(
+    shell: Start,
+) -> None:  # hindsight#1567
     first, second = lying_engine(HONEST.lying(CutStream(after_tokens=3, where="in_event"))), lying_engine()
     async with first as one, second as two:
         gateway = await shell([one, two])
@@ -171,6 +173,7 @@ async def test_the_stream_ends_with_an_error_event_when_the_engine_cuts_it(shell
     assert len(second.log.requests) == 0
     assert [end.kind for end in gateway.controller.ended.values()] == [EndKind.FAILED]
     assert gateway.books.ends[0].ending == "failed"
+    assert gateway.books.ends[0].output_tokens == 3  # neither the event with the role, nor the half one
 
 
 async def test_an_error_event_is_passed_on_as_a_failure_when_the_engine_sends_one(shell: Start) -> None:
@@ -179,6 +182,7 @@ async def test_an_error_event_is_passed_on_as_a_failure_when_the_engine_sends_on
         raw = await (await gateway.chat(stream=True)).read()
     assert b"CUDA out of memory" in raw
     assert [end.kind for end in gateway.controller.ended.values()] == [EndKind.FAILED]
+    assert gateway.books.ends[0].output_tokens == 2  # not the event with the role, nor the one with the error
 
 
 async def test_an_engine_is_given_up_when_it_sends_nothing(shell: Start) -> None:
@@ -199,7 +203,7 @@ async def test_an_engine_is_given_up_when_it_sends_nothing(shell: Start) -> None
 )
 async def test_the_engine_sees_the_client_leave_when_it_does(
     shell: Start, until: Until, behaviour: Behaviour, stream: bool
-) -> None:
+) -> None:  # production-stack#867, lemonade#3133: without a stream, and during a long prefill
     engine = lying_engine(behaviour)
     async with engine as url:
         gateway = await shell([url])
@@ -231,7 +235,7 @@ async def test_nothing_reaches_an_engine_when_the_client_leaves_while_it_waits(s
     assert len(engine.log.requests) == 1
 
 
-async def test_comments_come_when_a_stream_waits_for_a_place(shell: Start, until: Until) -> None:
+async def test_comments_come_when_a_stream_waits_for_a_place(shell: Start, until: Until) -> None:  # vllm#47647
     engine = lying_engine(SLOW)
     async with engine as url:
         gateway = await shell([url], most=1, keepalive_s=0.05)
@@ -246,7 +250,7 @@ async def test_comments_come_when_a_stream_waits_for_a_place(shell: Start, until
     assert raw.endswith(b"data: [DONE]\n\n")
 
 
-async def test_comments_come_when_the_prefill_is_long(shell: Start) -> None:
+async def test_comments_come_when_the_prefill_is_long(shell: Start) -> None:  # litellm#34819, ds4#151
     async with lying_engine(HONEST.lying(SlowPrefill(delay_s=0.8))) as url:
         gateway = await shell([url], keepalive_s=0.02)
         raw = await (await gateway.chat(stream=True)).read()
@@ -264,6 +268,25 @@ async def test_a_refusal_is_an_event_when_comments_were_sent_before(shell: Start
     assert response.status == 200
     assert b'"error"' in raw
     assert raw.endswith(b"data: [DONE]\n\n")
+
+
+async def test_no_connection_pool_holds_back_a_stream_when_more_than_a_hundred_are_open(
+    shell: Start, until: Until
+) -> None:  # production-stack#448: a client library's default of 100 connections was a hidden queue
+    engine = lying_engine(HONEST.but(slots=130).lying(Hang()))
+    async with engine as url:
+        gateway = await shell([url])
+        port, writers = int(gateway.url.rpartition(":")[2]), []
+        for _ in range(130):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(post(stream=True))
+            writers.append(writer)
+        await until(lambda: len(engine.log.requests) == 130, within_s=30)
+        assert all(served.ending is None for served in engine.log.requests)
+        for writer in writers:
+            writer.transport.abort()
+        await until(lambda: len(gateway.controller.ended) == 130, within_s=30)
+    assert {end.kind for end in gateway.controller.ended.values()} == {EndKind.CANCELLED}
 
 
 async def test_a_slow_reader_stops_the_engines_stream_when_its_buffers_are_full(shell: Start, until: Until) -> None:

@@ -33,7 +33,7 @@ from longproof.gateway.replies import (
     dispatch_headers,
     is_error_event,
     problem_of,
-    sends_text,
+    role_events,
 )
 from longproof.gateway.sse_events import EventFlow
 from longproof.gateway.upstream import Answer, Lost, Refused, Unreached, retry_after_ns
@@ -77,6 +77,7 @@ class Exchange:
         "_passed_tokens",
         "_placed",
         "_reported",
+        "_textless",
         "_ticket",
         "_usage",
         "end",
@@ -100,6 +101,8 @@ class Exchange:
         self._usage: Usage | None = None
         self._first_token_ns: int | None = None
         self._passed_tokens = 0
+        self._textless = 0
+        """Events that were passed on and carry no token."""
         self._reported = 0
         self.end = EndKind.CANCELLED
 
@@ -205,16 +208,19 @@ class Exchange:
 
     def _note(self, flow: EventFlow, data: bytes) -> None:
         """Progress, for ledger and books: coarse, since it is called for every chunk."""
-        events = self._passed_tokens = flow.events
         if self._first_token_ns is None:
-            if events and sends_text(data):
-                self._first_token()
-        elif events - self._reported >= _REPORT_EVERY_TOKENS:
-            self._reported = events
-            self._around.desk.output(self._ask.id, events)
-            self._around.meter.passed(self._ask.id, events)
+            self._textless += role_events(data)
         if is_error_event(data):
             flow.failed = True
+            self._textless += 1
+        tokens = self._passed_tokens = max(0, flow.events - self._textless)
+        if self._first_token_ns is None:
+            if tokens:
+                self._first_token()
+        elif tokens - self._reported >= _REPORT_EVERY_TOKENS:
+            self._reported = tokens
+            self._around.desk.output(self._ask.id, tokens)
+            self._around.meter.passed(self._ask.id, tokens)
         limit, until_s = self._limit, self._down.written_s + self._around.silence_s
         if limit is not None and (limit.when() or 0) < until_s - 1:
             limit.reschedule(until_s)

@@ -10,6 +10,7 @@ from longproof.policy.actions import Dispatch, Refusal
 
 REPLICA = "X-Longproof-Replica"
 WARNING = "X-Longproof-Warning"
+_EMPTY = (b'"content":""', b'"content":null', b'"content": ""', b'"content": null')
 _ERROR_STARTS = (b'data: {"error"', b'data:{"error"', b"event: error")
 
 
@@ -55,10 +56,7 @@ def is_error_event(data: bytes) -> bool:
     return any(data.startswith(start) or b"\n\n" + start in data for start in _ERROR_STARTS)
 
 
-def sends_text(data: bytes) -> bool:
-    """Whether a first event carries a token, and not only the role that engines send before the prefill."""
-    if b'"role"' not in data:
-        return b"data:" in data
-    return not any(
-        empty in data for empty in (b'"content":""', b'"content":null', b'"content": ""', b'"content": null')
-    )
+def role_events(data: bytes) -> int:
+    """Events that only say whose turn it is, which engines send before the prefill: they carry no token."""
+    roles = data.count(b'"role"')
+    return min(roles, sum(data.count(empty) for empty in _EMPTY)) if roles else 0
