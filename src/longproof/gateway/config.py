@@ -134,11 +134,25 @@ class ServedSection(Section):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSection(ServedSection):
     """An engine that runs already, at `url`. `model`: which one, where it serves several. `api_key_env` names the
-    environment variable that holds its own key."""
+    environment variable that holds its own key.
 
-    url: str
+    "pd-pair": two vLLM servers that hand KV from `prefill_url` to `decode_url` (NixlConnector), as one replica; its
+    KV events are those of the prefill side, which is where prefixes are cached.
+    """
+
+    kind: Literal["engine", "pd-pair"] = "engine"
+    url: str = ""
+    prefill_url: str = ""
+    decode_url: str = ""
     model: str | None = None
     api_key_env: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind == "pd-pair":
+            if self.url or not self.prefill_url or not self.decode_url:
+                raise ValueError("a pd-pair has a prefill_url and a decode_url, and no url")
+        elif not self.url or self.prefill_url or self.decode_url:
+            raise ValueError('an engine has a url; with prefill_url and decode_url it is kind = "pd-pair"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

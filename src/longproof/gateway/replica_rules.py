@@ -5,6 +5,7 @@
       unified     cells that the slots share                     one block per request      input + output
     vLLM          its blocks                                     max_num_seqs               input + measured output
     SGLang        its tokens, in pages                           max_running_requests       input + 0.7 · output
+      pair        "prefill": the input until the decode side has read it; "decode": as vLLM; slots of either
     other         kv_capacity of the configuration, else no bound
 
 A stage whose size nobody tells has no bound, and a note says so: an invented number would refuse or admit by chance.
@@ -17,7 +18,8 @@ from dataclasses import dataclass
 from longproof.domain.deployment import Deployment, EngineKind
 from longproof.domain.measure import Measured, Reading
 from longproof.domain.units import format_tokens
-from longproof.gateway.config import ServedSection
+from longproof.engines.pd_deployment import side_number
+from longproof.gateway.config import ReplicaSection, ServedSection
 from longproof.policy.admission import INCREMENTAL, MEASURED, SGLANG, UPFRONT, AdmissionRule, Reservation
 from longproof.policy.controller_config import ReplicaRule
 from longproof.policy.ledger import Pool
@@ -28,6 +30,8 @@ _RESERVATIONS = {"upfront": UPFRONT, "incremental": INCREMENTAL, "sglang": SGLAN
 # vLLM itself takes the input alone and preempts when outputs grow beyond its blocks: that is what is to be avoided
 _BY_KIND = {EngineKind.VLLM: MEASURED, EngineKind.SGLANG: SGLANG}
 _UNBOUNDED_BLOCKS = 1 << 50
+_PREFILL_STAGES = ("prefill", "prefill slots")
+"""Of a pair: free again once the decode side has read the input."""
 _ONE_EACH = BlockNeed(full_groups=0, fixed_blocks=1)
 """A pool that counts requests: whatever its length, a request takes one place, and nobody grows into more."""
 _INDEX_BLOCK_TOKENS = 16
@@ -57,7 +61,11 @@ def ruled(name: str, models: tuple[str, ...], section: ServedSection, deployment
     slots = section.slots or _known(deployment.slots)
     block = section.block_tokens or _known(deployment.block_size_tokens) or 1
     capacity = section.kv_capacity or _known(deployment.kv_capacity_tokens)
-    pools, cached_tokens = _pools(deployment, limit, slots, block, capacity, given=section.kv_capacity is not None)
+    pair = isinstance(section, ReplicaSection) and section.kind == "pd-pair"
+    if pair:
+        pools, cached_tokens = _pair_pools(deployment, section, block)
+    else:
+        pools, cached_tokens = _pools(deployment, limit, slots, block, capacity, given=section.kv_capacity is not None)
     if cached_tokens is None:
         notes.append("its KV capacity is not known: the ledger cannot hold anybody back (set kv_capacity)")
     if limit is None:
@@ -86,6 +94,7 @@ def ruled(name: str, models: tuple[str, ...], section: ServedSection, deployment
         pool=section.pool,
         prefill_window_tokens=_window(section, deployment),
         step_tokens=_known(deployment.max_batched_tokens),
+        prefill_stages=_PREFILL_STAGES if pair else (),
         learn_prefill=section.prefill_rate is None,
     )
     cache_blocks = None if cached_tokens is None else cached_tokens // index_block
@@ -107,6 +116,26 @@ def _pools(
     if slots is None:
         return (kv,), capacity
     return (kv, Pool(stage="slots", capacity_blocks=slots, need=_ONE_EACH)), capacity
+
+
+def _pair_pools(deployment: Deployment, section: ServedSection, block: int) -> tuple[tuple[Pool, ...], int | None]:
+    """Both sides' stages; prefixes are cached on the prefill side. `kv_capacity` and `slots` of the section are the
+    decode side's."""
+    pools: list[Pool] = []
+    cached: int | None = None
+    for side, stages in (("prefill", _PREFILL_STAGES), ("decode", ("decode", "slots"))):
+        capacity = side_number(deployment, side, "kv_capacity_tokens")
+        size = side_number(deployment, side, "block_size_tokens") or block
+        slots = side_number(deployment, side, "slots")
+        if side == "decode":
+            capacity, slots = section.kv_capacity or capacity, section.slots or slots
+        else:
+            cached = capacity
+        blocks = _UNBOUNDED_BLOCKS if capacity is None else capacity // size
+        pools.append(Pool(stage=stages[0], capacity_blocks=blocks, need=BlockNeed(block_tokens=size)))
+        if slots is not None:
+            pools.append(Pool(stage=stages[1], capacity_blocks=slots, need=_ONE_EACH))
+    return tuple(pools), cached
 
 
 def _reservation(section: ServedSection, kind: EngineKind) -> Reservation:

@@ -129,7 +129,7 @@ class Warming:
         headers = {"Content-Type": "application/json", "X-Request-Id": dispatch.id}
         if replica.authorization is not None:
             headers["Authorization"] = replica.authorization
-        url = fleet.url(dispatch.replica, kept.content.route)
+        url = fleet.entry(dispatch.replica, kept.content.route)
         try:
             response = await fleet.upstream.send(url, headers, kept.content.body())
             async with response:

@@ -115,8 +115,11 @@ class Placing:
     def _candidates(self, request: Request, group: Group, now_ns: int) -> list[Replica]:
         """Replicas that may be asked now and could hold it, `room_in_ns` set for it."""
         arrival = request.arrival
-        total = arrival.input_tokens + arrival.output_tokens
-        found = [r for r in group.eligible(request) if r.takes_new(now_ns) and r.could_hold(total)]
+        found = [
+            r
+            for r in group.eligible(request)
+            if r.takes_new(now_ns) and r.could_hold(arrival.input_tokens, arrival.output_tokens)
+        ]
         reservation, entry = None, 0
         for replica in found:
             if replica.rule.admission.reservation is not reservation:  # mostly one and the same for all

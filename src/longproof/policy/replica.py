@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from longproof.domain.engine_metrics import preempted
+from longproof.domain.engine_metrics import preempted, usage_of_side
 from longproof.domain.events import EngineSample
 from longproof.domain.fleet import ReplicaState
 from longproof.policy.admission import longest_total_tokens, shortage_blocks, shortages
 from longproof.policy.controller_config import BreakerRule, ReplicaRule, WatermarkRule
 from longproof.policy.drain import Drain
-from longproof.policy.ledger import Ledger
+from longproof.policy.ledger import Ledger, PoolState
 from longproof.policy.prefill_cost import PrefillCost
 from longproof.policy.prefill_pace import PrefillPace
 from longproof.policy.watermark import Caution, marked
@@ -40,7 +40,10 @@ class Replica:
         self._prefill_pools = tuple(pool.name for pool in pools if pool.stage in rule.prefill_stages)
         self._pool_names = tuple(pool.name for pool in pools)
         self._one_stage = sum(pool.need.grows for pool in pools) == 1
-        self.longest_tokens = longest_total_tokens(self.ledger.states(), rule.admission)
+        self._paired = 0 < len(self._prefill_pools) < len(pools)
+        whole, *inputs = (longest_total_tokens(states, rule.admission) for states, _ in self.parts())
+        self.longest_tokens = whole
+        self._longest_input = inputs[0] if inputs else None
         self.state = ReplicaState.UP
         self.not_before_ns = 0
         self.refused_busy = False
@@ -67,9 +70,19 @@ class Replica:
         """Whether anything may be sent there now."""
         return self.state is ReplicaState.UP and now_ns >= self.not_before_ns
 
-    def could_hold(self, total_tokens: int) -> bool:
-        """Whether a request of this length is within its limit and capacity."""
-        return self.longest_tokens is None or total_tokens <= self.longest_tokens
+    def parts(self) -> tuple[tuple[Sequence[PoolState], bool], ...]:
+        """The stages that hold a whole request, and then those that hold its input alone."""
+        states = self.ledger.states()
+        if not self._paired:
+            return ((states, True),)
+        first = [state for state in states if state.pool.name in self._prefill_pools]
+        return ((tuple(state for state in states if state not in first), True), (first, False))
+
+    def could_hold(self, input_tokens: int, output_tokens: int) -> bool:
+        """Whether a request of this length is within its limit and capacity; a prefill stage holds the input alone."""
+        if self._longest_input is not None and input_tokens > self._longest_input:
+            return False
+        return self.longest_tokens is None or input_tokens + output_tokens <= self.longest_tokens
 
     def leave_alone(self, until_ns: int) -> None:
         """Send nothing before then."""
@@ -136,14 +149,27 @@ class Replica:
         shared = self.ledger.found_blocks(names) if names else None
         states = self.ledger.states()
         wait = 0
-        if shortage_blocks(entry_tokens, states, shared) > 0:
+        if self._lacks(input_tokens, entry_tokens, shared):
             guess_ns = self.stay_guess_ns(input_tokens, entry_tokens - input_tokens)
-            short = shortages(entry_tokens, states, shared)
+            short = self._shortages(input_tokens, entry_tokens, shared)
             held = [state.held_blocks for state in states]
             wait = max(1, *(self.drain.wait_ns(s, h, now_ns, guess_ns) for s, h in zip(short, held, strict=True)))
         if not self.window_open:
             wait = max(wait, 1, self.busy_until_ns - now_ns)
         self.room_in_ns = wait
+
+    def _lacks(self, input_tokens: int, entry_tokens: int, shared: Mapping[str, int] | None) -> bool:
+        if not self._paired:
+            return shortage_blocks(entry_tokens, self.ledger.states(), shared) > 0
+        return max(self._shortages(input_tokens, entry_tokens, shared)) > 0
+
+    def _shortages(self, input_tokens: int, entry_tokens: int, shared: Mapping[str, int] | None) -> list[int]:
+        """By stage, in the ledger's order: what it lacks for its part of the request."""
+        states = self.ledger.states()
+        if not self._paired:
+            return shortages(entry_tokens, states, shared)
+        tokens = [input_tokens if state.pool.name in self._prefill_pools else entry_tokens for state in states]
+        return [shortages(part, (state,), shared)[0] for part, state in zip(tokens, states, strict=True)]
 
     def stay_guess_ns(self, input_tokens: int, output_tokens: int) -> int:
         """How long a request of that size stays, for a ledger that has not released anything yet."""
@@ -226,16 +252,20 @@ class Replica:
         for name, account in self.ledger.accounts.items():
             if not account.pool.need.grows or account.pool.capacity_blocks >= _UNBOUNDED_BLOCKS:
                 continue
-            excess = round(sample.kv_usage * account.pool.capacity_blocks) - used_blocks.get(name, 0)
+            side = usage_of_side(sample, account.pool.stage)
+            usage = sample.kv_usage if side is None else side
+            excess = round(usage * account.pool.capacity_blocks) - used_blocks.get(name, 0)
             # one sample may be a step old: only what two in a row show is somebody else's
             lasting = max(0, min(excess, self._excess.get(name, 0)))
             self._excess[name] = excess
-            if self._one_stage and lasting != account.foreign_blocks:
+            if (self._one_stage or side is not None) and lasting != account.foreign_blocks:
                 self.ledger.set_foreign(name, lasting)
 
     def _counts_cache(self, sample: EngineSample) -> bool:
         """Whether the engine's usage includes blocks that are only cached, which are free for whoever comes: it does if
         it ever shows some while it says that nothing runs or waits. Such a figure corrects nothing."""
+        if self._paired:  # vLLM's never does; a prefill side that keeps blocks for its decode side looks idle
+            return False
         idle = sample.running == 0 and not sample.waiting
         if idle and (sample.kv_usage or 0.0) > _IDLE_USAGE and not self._usage_has_cache:
             self._usage_has_cache = True
