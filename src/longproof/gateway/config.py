@@ -108,7 +108,8 @@ class ServedSection(Section):
     (the input and what outputs turn out to be); default: by its kind.
     `prefill_rate` (tokens/s) and `decode_time` (one token of one stream) are what predictions rest on;
     `prefill_window`: uncached tokens that may be in prefill there at once (default: one step of the engine where
-    `prefill_rate` is given, else no bound). `kv_events`, `kv_replay`, `kv_topic`: where vLLM or SGLang publish what
+    `prefill_rate` is given, else no bound); `prefill_step`: what one long prompt gets of an engine's step beside others
+    (default: as the engine tells). `kv_events`, `kv_replay`, `kv_topic`: where vLLM or SGLang publish what
     their prefix cache holds. `tokenizer`: the model's directory, tokenizer.json or GGUF. `usage_in_streams` false: it
     does not take ``stream_options``.
     """
@@ -124,6 +125,7 @@ class ServedSection(Section):
     prefill_rate: float | None = None
     decode_time: Duration | None = None
     prefill_window: Tokens | None = None
+    prefill_step: Tokens | None = None
     kv_events: str | None = None
     kv_replay: str | None = None
     kv_topic: str = ""

@@ -93,7 +93,7 @@ def ruled(name: str, models: tuple[str, ...], section: ServedSection, deployment
         block_tokens=index_block,
         pool=section.pool,
         prefill_window_tokens=_window(section, deployment),
-        step_tokens=_known(deployment.max_batched_tokens),
+        step_tokens=_step(section, deployment),
         prefill_stages=_PREFILL_STAGES if pair else (),
         learn_prefill=section.prefill_rate is None,
     )
@@ -150,6 +150,15 @@ def _window(section: ServedSection, deployment: Deployment) -> int | None:
     if section.prefill_window is not None or section.prefill_rate is None:
         return section.prefill_window
     return _known(deployment.max_batched_tokens) or _STEP_TOKENS
+
+
+def _step(section: ServedSection, deployment: Deployment) -> int | None:
+    """What one long prompt gets of a step while others are there: vLLM may bound it below its batch."""
+    if section.prefill_step is not None:
+        return section.prefill_step
+    batch, bound = _known(deployment.max_batched_tokens), deployment.other.get("long_prefill_token_threshold")
+    most = int(bound.value) if isinstance(bound, Measured) and bound.value.isdecimal() else 0
+    return batch if not most or batch is None else min(most, batch)
 
 
 def _known(reading: Reading[int]) -> int | None:

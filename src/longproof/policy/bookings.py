@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from longproof.policy.arrivals import Ended
 from longproof.policy.choice import Router
+from longproof.policy.controller_config import QueueRule
 from longproof.policy.output_measure import OutputMeasure
 from longproof.policy.placing import Group, Placing
 from longproof.policy.replica import Replica
@@ -34,11 +35,13 @@ class Bookings:
         router: Router,
         outputs: OutputMeasure,
         placing: Placing,
+        queue: QueueRule,
     ) -> None:
         self._replicas = replicas
         self._router = router
         self._outputs = outputs
         self._placing = placing
+        self._rule = queue
 
     def queue(self, request: Request, group: Group) -> None:
         """It waits from now on."""
@@ -68,6 +71,8 @@ class Bookings:
 
     def send(self, request: Request, replica: Replica, now_ns: int) -> None:
         """It goes to the engine."""
+        if request.counted and self._placing.runs_alone(request, replica):
+            replica.stand_alone(request.arrival.id, now_ns)
         request.phase = Phase.PREFILLING
         request.sent_to = replica.name
         request.dispatched_ns = now_ns
@@ -82,6 +87,7 @@ class Bookings:
         assert request.replica is not None
         replica = self._replicas[request.replica]
         replica.end_prefill(request.booked_tokens, request.prefill_ns, now_ns)
+        replica.stand_no_longer_alone(request.arrival.id, self._rule.overdue_share, now_ns)
         replica.hand_over(request.arrival.id)
         replica.decoding += 1
         request.phase = Phase.DECODING
@@ -95,6 +101,7 @@ class Bookings:
             replica.decoding -= 1
         else:
             replica.end_prefill(request.booked_tokens, request.prefill_ns, now_ns)
+            replica.stand_no_longer_alone(request.arrival.id, self._rule.overdue_share, now_ns)
         replica.release(request.arrival.id, request.booked_ns, now_ns)
         self._off(request, now_ns)
         request.phase = Phase.DECIDING

@@ -50,9 +50,9 @@ class Controller:
         self._group_list = tuple(dict.fromkeys(self._groups.values()))
         self._tenants = Tenants(config)
         self._outputs = OutputMeasure()
-        self._placing = Placing(router, self._outputs, config.slo)
+        self._placing = Placing(router, self._outputs, config.slo, config.queue)
         self._entrance = Entrance(config, self._tenants)
-        self._bookings = Bookings(self._replicas, router, self._outputs, self._placing)
+        self._bookings = Bookings(self._replicas, router, self._outputs, self._placing, config.queue)
         self._requests: dict[str, Request] = {}
         self._tally = Tally()
         self._room = WaitingRoom(self._requests, self._placing, self._bookings, self._tally)
@@ -278,7 +278,7 @@ class Controller:
             closed = self._entrance.closed(request, group, now_ns)
             if closed is not None:
                 return self._turn_away(request, group, closed, now_ns)
-        meant = placement.choice.replica in (None, held_at)
+        meant = placement.choice is NOBODY or placement.choice.replica == held_at
         if placement.replica is None and held_at is not None and meant and self._replicas[held_at].takes_new(now_ns):
             placement = Placement(self._replicas[held_at], placement.choice, 0)
         wait_ns: int | None = 0

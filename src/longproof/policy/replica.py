@@ -20,6 +20,7 @@ _UNBOUNDED_BLOCKS = 1 << 40
 """A capacity beyond this stands for one that nobody knows: a share of it says nothing."""
 
 
+_LEAST_SHARE = 0.01
 _IDLE_USAGE = 0.02
 """An idle vLLM shows next to nothing: what a prefill instance still holds for its decode instance stays below this."""
 
@@ -55,6 +56,10 @@ class Replica:
         self.room_in_ns: int | None = 0
         self.exclusive = False
         self.emptying_for: str | None = None
+        self.emptying_since_ns = 0
+        self.alone_for: str | None = None
+        self.shared_until_ns = 0
+        self._alone_since_ns = 0
         self.drain = Drain()
         self.caution = Caution()
         self.sample: EngineSample | None = None
@@ -134,7 +139,7 @@ class Replica:
     @property
     def open(self) -> bool:
         """Whether anything at all could be let in now; cheap, to be asked before a request is looked at."""
-        if not self.window_open:
+        if not self.window_open or self.alone_for is not None:
             return False
         return all(s.requests == 0 or s.admissible_blocks > 0 for s in self.ledger.states())
 
@@ -142,7 +147,7 @@ class Replica:
         self, request_id: str, input_tokens: int, entry_tokens: int, names: Sequence[int], now_ns: int
     ) -> None:
         """Set `room_in_ns` and `exclusive` for one request."""
-        self.exclusive = self.emptying_for not in (None, request_id)
+        self.exclusive = self.alone_for is not None or self.emptying_for not in (None, request_id)
         if self.exclusive:
             self.room_in_ns = None
             return
@@ -223,6 +228,19 @@ class Replica:
         self.pending_prefill_ns -= work_ns
         self.busy_until_ns = min(self.busy_until_ns, now_ns + self.pending_prefill_ns)
 
+    def stand_alone(self, request_id: str, now_ns: int) -> None:
+        """Its prefill is to run with nobody beside it: nothing else gets room before its first token."""
+        self.alone_for = request_id
+        self._alone_since_ns = self.emptying_since_ns if self.emptying_for == request_id else now_ns
+
+    def stand_no_longer_alone(self, request_id: str, share: float, now_ns: int) -> None:
+        """Its first token came, or it will not. What others waited for it they have for themselves now, before they
+        are made to wait again: so that such prefills take no more than `share` of the time."""
+        if self.alone_for == request_id:
+            self.alone_for = None
+            took_ns = max(0, now_ns - self._alone_since_ns)
+            self.shared_until_ns = now_ns + int(took_ns * (1 - share) / max(share, _LEAST_SHARE))
+
     def first_token(self, uncached_tokens: int, sent_ns: int, now_ns: int) -> None:
         """The first token of a prefill was seen."""
         self.worked()
@@ -296,5 +314,5 @@ class Replica:
             self.ledger.set_foreign(name, 0)
         self.prefilling = self.decoding = self.pending_prefill_tokens = self.pending_prefill_ns = 0
         self.busy_until_ns = self.not_before_ns = self._failures = 0
-        self.sample = None
+        self.sample = self.alone_for = None
         self._excess.clear()
