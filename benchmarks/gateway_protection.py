@@ -9,8 +9,8 @@ so nothing is cached. vLLM computes on one core.
 
 The gateway promises a time between tokens (`[slo] itl`). No engine keeps it while it prefills a giant beside the
 streams, so each giant's prefill runs alone: the chats' tokens keep their pace, and chats that come meanwhile wait for
-their first. What that costs them is in the table (ttft): one engine can protect one of the two. `--chunk` tries the
-other way: vLLM's `--long-prefill-token-threshold`, a few tokens of the giant in every step.
+their first. What that costs them is in the table (ttft): one engine can protect one of the two. `--chunk` is vLLM's
+`--long-prefill-token-threshold`: what one prompt gets of a step while others are there.
 
 Printed: preemptions by vLLM's own counter; time to first token, time per output token (a request's mean) and between
 tokens of the chats, with 95 % intervals (order statistics); what became of the giants; and a last line of figures.
@@ -159,9 +159,11 @@ async def measure(options: argparse.Namespace) -> list[Turn]:
         gateway(directory / "gateway.log", fleet(engine.url, model, options)) as front,
         client() as session,
     ):
-        for url in (engine.url, front.url):  # what is slow the first time
-            warm = Planned(kind="chat", at_s=0, messages=({"role": "user", "content": "hello"},), output_tokens=32)
-            await asyncio.gather(*(ask(session, url, warm, time.monotonic()) for _ in range(4)))
+        words = random.Random(options.giant_tokens)
+        for _ in range(6):  # what is slow the first time; and how fast vLLM prefills, for the gateway
+            asked = {"role": "user", "content": prose(words, options.step)}
+            warm = Planned(kind="warm", at_s=0, messages=(asked,), output_tokens=8)
+            await ask(session, front.url, warm, time.monotonic())
         for turn in range(options.turns):
             for arm in ARMS if turn % 2 == 0 else ("idle", "with", "without"):
                 planned = chats(options, turn, arm) + (giants(options, turn, arm) if arm != "idle" else [])
@@ -334,13 +336,13 @@ def main() -> None:
     parser.add_argument("--longest-output", type=int, default=320)
     parser.add_argument("--blocks", type=int, default=320, help=f"KV blocks of {BLOCK_TOKENS} tokens")
     parser.add_argument("--step", type=int, default=512, help="vLLM's --max-num-batched-tokens")
-    parser.add_argument("--chunk", type=int, default=0, help="vLLM's --long-prefill-token-threshold; 0: none")
+    parser.add_argument("--chunk", type=int, default=128, help="vLLM's --long-prefill-token-threshold; 0: none")
     parser.add_argument("--itl", default="100ms", help="what the gateway promises between tokens")
     parser.add_argument("--share", type=float, default=0.5, help="of the time that giants may take from chats")
     parser.add_argument("--giants", type=int, default=4, help="in each burst")
     parser.add_argument("--bursts", type=int, default=1)
     parser.add_argument("--giant-tokens", type=int, default=3_000)
-    parser.add_argument("--giant-output", type=int, default=16)
+    parser.add_argument("--giant-output", type=int, default=24)
     parser.add_argument("--age-bound", default="8s")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", type=Path, dest="json_file")

@@ -173,9 +173,9 @@ async def test_each_side_has_its_stages_when_a_pair_is_met(tmp_path: Path) -> No
         block = rule.pools[0].need.block_tokens
         await met.aclose()
     sizes = {pool.stage: pool.capacity_blocks for pool in rule.pools}
-    assert sizes == {"prefill": 64_000 // block, "decode": 32_000 // block}
+    assert sizes == {"prefill": 64_000 // block - 1, "decode": 32_000 // block - 1}  # each has a null block
     assert rule.prefill_stages == ("prefill", "prefill slots")
-    assert one.ruled.cache_blocks == 64_000 // rule.block_tokens  # prefixes are cached where prompts are computed
+    assert one.ruled.cache_blocks == 64_000 // rule.block_tokens - 1  # prefixes are cached where prompts are computed
     async with Upstream() as upstream:
         fleet = Fleet((replica,), upstream)
         urls = str(fleet.entry(replica.name, Route.CHAT)), str(fleet.url(replica.name, Route.CHAT))

@@ -128,3 +128,20 @@ def test_it_waits_like_any_other_when_its_bound_was_held_while_it_was_counted() 
     assert isinstance(waits, Wait)
     assert gateway.on_counted("giant", 5_000, (), S + MS) == []
     assert [action.id for action in gateway.on_finish("chat", DONE, 2 * S)] == ["giant"]
+
+
+def test_streams_may_end_first_when_it_has_waited_in_line_for_long() -> None:
+    gateway = gateway_of(rule_of())
+    gateway.on_arrival(arrival("giant", 5_000, 100), 0)
+    gateway.on_arrival(arrival("next", 5_000), 0)
+    gateway.on_arrival(arrival("a", 20, 10), S)
+    assert [action.id for action in gateway.on_first_token("giant", 30 * S)] == ["a"]
+    gateway.on_first_token("a", 30 * S + 20 * MS)
+    # the others had waited for 30 s, and have as long for themselves: emptied from 60 s on
+    assert gateway.on_tick(59 * S) == []
+    assert isinstance(gateway.on_arrival(arrival("b", 20, 10), 59 * S), Dispatch)
+    assert gateway.on_tick(60 * S) == []
+    assert isinstance(gateway.on_arrival(arrival("c", 20, 10), 61 * S), Wait)
+    for name in ("giant", "a"):
+        assert gateway.on_finish(name, DONE, 62 * S) == []
+    assert [action.id for action in gateway.on_finish("b", DONE, 63 * S)] == ["next"]

@@ -60,7 +60,7 @@ def ruled(name: str, models: tuple[str, ...], section: ServedSection, deployment
     limit = section.context or _known(deployment.slot_limit_tokens) or _known(deployment.configured_limit_tokens)
     slots = section.slots or _known(deployment.slots)
     block = section.block_tokens or _known(deployment.block_size_tokens) or 1
-    capacity = section.kv_capacity or _known(deployment.kv_capacity_tokens)
+    capacity = section.kv_capacity or _usable(deployment)
     pair = isinstance(section, ReplicaSection) and section.kind == "pd-pair"
     if pair:
         pools, cached_tokens = _pair_pools(deployment, section, block)
@@ -127,6 +127,8 @@ def _pair_pools(deployment: Deployment, section: ServedSection, block: int) -> t
         capacity = side_number(deployment, side, "kv_capacity_tokens")
         size = side_number(deployment, side, "block_size_tokens") or block
         slots = side_number(deployment, side, "slots")
+        if capacity is not None:
+            capacity -= size  # vLLM's null block, never used
         if side == "decode":
             capacity, slots = section.kv_capacity or capacity, section.slots or slots
         else:
@@ -159,6 +161,14 @@ def _step(section: ServedSection, deployment: Deployment) -> int | None:
     batch, bound = _known(deployment.max_batched_tokens), deployment.other.get("long_prefill_token_threshold")
     most = int(bound.value) if isinstance(bound, Measured) and bound.value.isdecimal() else 0
     return batch if not most or batch is None else min(most, batch)
+
+
+def _usable(deployment: Deployment) -> int | None:
+    """What of its KV capacity can be held: vLLM never gives its null block out, and its usage figure leaves it out."""
+    capacity, usable = _known(deployment.kv_capacity_tokens), deployment.other.get("kv_usable_tokens")
+    if capacity is None or not isinstance(usable, Measured) or not usable.value.isdecimal():
+        return capacity
+    return min(capacity, int(usable.value))
 
 
 def _known(reading: Reading[int]) -> int | None:

@@ -104,7 +104,8 @@ class Placing:
     def take(self, request: Request, replica: Replica) -> bool:
         """Take its room there. False: there is none after all."""
         entry = self._entry(request, replica.rule.admission.reservation)
-        if not replica.reserve(request.arrival.id, request.arrival.input_tokens, entry, request.arrival.blocks):
+        arrival = request.arrival
+        if not replica.reserve(arrival.id, arrival.input_tokens, entry, arrival.blocks, request.cached_tokens):
             return False
         request.charged_tokens = entry
         return True
@@ -152,11 +153,12 @@ class Placing:
         choice = self._router.choose(request.arrival, replicas, now_ns)
         if self._slo.itl_ns is None or choice.best is None or choice.replica is None:
             return choice
-        if now_ns - request.ticket.arrived_ns >= 2 * self._queue.age_bound_ns:
-            return choice  # the streams had as long again to end as it has waited to be overdue
         chosen = next(r for r in replicas if r.name == choice.replica)
         if not self._disturbs(chosen, request, choice):
             return choice
+        emptied = chosen.emptying_for == request.arrival.id
+        if emptied and now_ns - chosen.emptying_since_ns >= self._queue.age_bound_ns:
+            return choice  # what streams there had as long to end as it had to wait to be overdue
         quiet = [r for r in replicas if not self._disturbs(r, request, choice)]
         if quiet:
             return self._router.choose(request.arrival, quiet, now_ns)

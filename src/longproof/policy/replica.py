@@ -188,13 +188,15 @@ class Replica:
 
     # ── the books ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def reserve(self, request_id: str, input_tokens: int, entry_tokens: int, names: Sequence[int]) -> bool:
+    def reserve(
+        self, request_id: str, input_tokens: int, entry_tokens: int, names: Sequence[int], cached_tokens: int
+    ) -> bool:
         """Take room at every stage; a prefill stage holds the input alone. False: there is none."""
         if self._prefill_pools:
             tokens = {n: input_tokens if n in self._prefill_pools else entry_tokens for n in self._pool_names}
         else:
             tokens = dict.fromkeys(self._pool_names, entry_tokens)
-        return self.ledger.reserve(request_id, tokens, names) is None
+        return self.ledger.reserve(request_id, tokens, names, cached_tokens // self.block_tokens) is None
 
     def grow(self, request_id: str, tokens: int) -> bool:
         """Its output has outgrown what was charged. False: there is no room, and the engine will have to preempt."""
