@@ -96,6 +96,7 @@ def ruled(name: str, models: tuple[str, ...], section: ServedSection, deployment
         step_tokens=_step(section, deployment),
         prefill_stages=_PREFILL_STAGES if pair else (),
         learn_prefill=section.prefill_rate is None,
+        learn_decode=section.decode_time is None,
     )
     cache_blocks = None if cached_tokens is None else cached_tokens // index_block
     return RuledReplica(rule=rule, limit_tokens=limit, cache_blocks=cache_blocks, notes=tuple(notes))

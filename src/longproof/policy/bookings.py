@@ -90,7 +90,7 @@ class Bookings:
         replica.stand_no_longer_alone(request.arrival.id, self._rule.overdue_share, now_ns)
         replica.hand_over(request.arrival.id)
         replica.decoding += 1
-        request.phase = Phase.DECODING
+        request.phase, request.output_at_ns = Phase.DECODING, now_ns
 
     def leave(self, request: Request, now_ns: int) -> None:
         """It no longer has a place at its replica. Nothing happens if it had none."""
@@ -125,9 +125,11 @@ class Bookings:
 
     def grow(self, request: Request, output_tokens: int, now_ns: int) -> bool:
         """It has produced so many tokens. False: the ledger has no room for them."""
-        request.output_tokens = output_tokens
+        more, took_ns = output_tokens - request.output_tokens, now_ns - request.output_at_ns
+        request.output_tokens, request.output_at_ns = output_tokens, now_ns
         if request.replica is None:
             return True
+        self._replicas[request.replica].decoded(more, took_ns)
         tokens = request.arrival.input_tokens + output_tokens
         request.hold(tokens, now_ns)
         if tokens <= request.charged_tokens:

@@ -231,6 +231,9 @@ class Controller:
         view = FleetView(self.config, self._replicas, self._group_list, self._tenants, self._requests, self._router)
         now_ns = max(now_ns, self._now_ns)
         lengths = self._lengths(*self._replicas.values())
+        for request in self._requests.values():
+            if request.on_engine and not request.arrival.streamed and request.replica is not None:
+                lengths[request.arrival.id] = self._unseen_tokens(request, now_ns)
         for request_id in lengths:  # of a prefill that is under way, the part that should be done by now
             request = self._requests[request_id]
             if request.phase is Phase.PREFILLING and request.prefill_ns:
@@ -353,6 +356,13 @@ class Controller:
     def _pump_all(self, now_ns: int) -> list[Action]:
         waiting = [group for group in self._group_list if len(group.queue)]
         return [action for group in waiting for action in self._room.pump(group, now_ns)]
+
+    def _unseen_tokens(self, request: Request, now_ns: int) -> int:
+        """What a request whose answer nobody sees should be by now, at the pace of the streams beside it."""
+        if request.phase is not Phase.DECODING or request.replica is None:
+            return request.arrival.input_tokens
+        made = (now_ns - request.output_at_ns) // self._replicas[request.replica].decode_ns_per_token
+        return request.arrival.input_tokens + min(made, request.arrival.output_tokens)
 
     def _lengths(self, *replicas: Replica) -> dict[str, int]:
         """Tokens by request that are in a cache by now; of those nobody sees the output of, what they may become."""

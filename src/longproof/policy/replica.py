@@ -10,6 +10,7 @@ from longproof.domain.events import EngineSample
 from longproof.domain.fleet import ReplicaState
 from longproof.policy.admission import longest_total_tokens, shortage_blocks, shortages
 from longproof.policy.controller_config import BreakerRule, ReplicaRule, WatermarkRule
+from longproof.policy.decode_pace import DecodePace
 from longproof.policy.drain import Drain
 from longproof.policy.ledger import Ledger, PoolState
 from longproof.policy.prefill_cost import PrefillCost
@@ -36,6 +37,7 @@ class Replica:
         self.prefill: PrefillCost = rule.prefill
         self._pace = PrefillPace(rule.prefill) if rule.learn_prefill else None
         self.decode_ns_per_token = rule.decode_ns_per_token
+        self._decode_pace = DecodePace(rule.decode_ns_per_token) if rule.learn_decode else None
         pools = tuple(marked(replace(pool, replica=rule.name), watermark) for pool in rule.pools)
         self.ledger = Ledger.of(pools, block_tokens=rule.block_tokens)
         self._prefill_pools = tuple(pool.name for pool in pools if pool.stage in rule.prefill_stages)
@@ -249,6 +251,12 @@ class Replica:
         if self._pace is not None:
             self._pace.first_token(uncached_tokens, sent_ns, now_ns)
             self.prefill = self._pace.cost
+
+    def decoded(self, tokens: int, took_ns: int) -> None:
+        """One of its streams has so many more tokens, in that time."""
+        if self._decode_pace is not None:
+            self._decode_pace.seen(tokens, took_ns)
+            self.decode_ns_per_token = self._decode_pace.ns_per_token
 
     def hand_over(self, request_id: str) -> None:
         """First token: the input is in the cache, and stages that only prefill are free again."""
