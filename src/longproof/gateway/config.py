@@ -111,7 +111,8 @@ class ServedSection(Section):
     (the input and what outputs turn out to be); default: by its kind.
     `prefill_rate` (tokens/s) and `decode_time` (one token of one stream) are what predictions rest on;
     `prefill_window`: uncached tokens that may be in prefill there at once (default: one step of the engine where
-    `prefill_rate` is given, else no bound). `kv_events`, `kv_replay`, `kv_topic`: where vLLM or SGLang publish what
+    `prefill_rate` is given, else no bound); `prefill_step`: what one long prompt gets of an engine's step beside others
+    (default: as the engine tells). `kv_events`, `kv_replay`, `kv_topic`: where vLLM or SGLang publish what
     their prefix cache holds. `tokenizer`: the model's directory, tokenizer.json or GGUF. `usage_in_streams` false: it
     does not take ``stream_options``.
     """
@@ -127,6 +128,7 @@ class ServedSection(Section):
     prefill_rate: float | None = None
     decode_time: Duration | None = None
     prefill_window: Tokens | None = None
+    prefill_step: Tokens | None = None
     kv_events: str | None = None
     kv_replay: str | None = None
     kv_topic: str = ""
@@ -137,11 +139,25 @@ class ServedSection(Section):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSection(ServedSection):
     """An engine that runs already, at `url`. `model`: which one, where it serves several. `api_key_env` names the
-    environment variable that holds its own key."""
+    environment variable that holds its own key.
 
-    url: str
+    "pd-pair": two vLLM servers that hand KV from `prefill_url` to `decode_url` (NixlConnector), as one replica; its
+    KV events are those of the prefill side, which is where prefixes are cached.
+    """
+
+    kind: Literal["engine", "pd-pair"] = "engine"
+    url: str = ""
+    prefill_url: str = ""
+    decode_url: str = ""
     model: str | None = None
     api_key_env: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind == "pd-pair":
+            if self.url or not self.prefill_url or not self.decode_url:
+                raise ValueError("a pd-pair has a prefill_url and a decode_url, and no url")
+        elif not self.url or self.prefill_url or self.decode_url:
+            raise ValueError('an engine has a url; with prefill_url and decode_url it is kind = "pd-pair"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
