@@ -66,11 +66,15 @@ class TlsSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySection(Section):
-    """The process. `body_limit`: the longest body taken; `open_limit`: all open bodies together; `silence`: an engine
+    """The process. `body_limit`: the longest body taken; `open_limit`: all open bodies together, and
+    what they become when they are parsed; `head_timeout`: a new connection that asks nothing for so long is closed;
+    `most_connections`: at once, default: half of the descriptors that the system allows; `silence`: an engine
     that sends nothing for so long is given up; `stall`: a client that takes nothing for so long is; `keepalive`: of
     silence before a comment goes into a stream ("0s": none). `drain_grace`: still accepting after SIGTERM;
     `drain_within`: then what is open may take so long. `state`: directory for usage journal and ledger, None = usage is
-    not written down. `pass_through`: further engine routes that are passed on as they are. `open_metrics`: /metrics
+    not written down. `pass_through`: further engine routes that are passed on as they are.
+    `allow_fields`: fields of a body that only the engines' owner may use otherwise (see `gateway.owner_fields`);
+    `media_hosts`: where engines may fetch images, video and audio from, "*" anywhere. `open_metrics`: /metrics
     asks for no key where there are keys. `traces`: an OTLP/HTTP collector; `trace_share`: of requests that come without
     a trace, those that get one."""
 
@@ -80,6 +84,8 @@ class GatewaySection(Section):
     body_limit: Bytes = 64 << 20
     open_limit: Bytes = 1 << 30
     body_timeout: Duration = 60_000_000_000
+    head_timeout: Duration = 10_000_000_000
+    most_connections: int | None = None
     keepalive: Duration = 10_000_000_000
     stall: Duration = 60_000_000_000
     silence: Duration = 600_000_000_000
@@ -94,6 +100,8 @@ class GatewaySection(Section):
     traces: str | None = None
     trace_share: float = 1.0
     pass_through: tuple[str, ...] = ()
+    allow_fields: tuple[str, ...] = ()
+    media_hosts: tuple[str, ...] = ()
     tls: TlsSection | None = None
 
 

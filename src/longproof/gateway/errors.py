@@ -68,7 +68,10 @@ class Problem:
             error["actual"] = self.actual
         if self.unit:
             error["unit"] = self.unit
-        return orjson.dumps({"error": error})
+        try:
+            return orjson.dumps({"error": error})
+        except TypeError:  # it quotes bytes of a client that are no UTF-8
+            return orjson.dumps({"error": {**error, "message": self.message.encode("utf-8", "replace").decode()}})
 
 
 class ApiError(Exception):

@@ -22,6 +22,7 @@ from aiohttp.web import StreamResponse
 
 from longproof.clock import NS_PER_S, Clock
 from longproof.domain.events import Usage
+from longproof.gateway.answers import AnswerTooLarge, engine_problem, error_body, whole_body
 from longproof.gateway.ask import Ask
 from longproof.gateway.desk import Desk, Ticket
 from longproof.gateway.downstream import Downstream, ReaderStalled
@@ -45,7 +46,6 @@ from longproof.policy.arrivals import Arrival, Ended, EndKind
 
 _log = logging.getLogger("longproof.gateway")
 _REPORT_EVERY_TOKENS = 16
-_LONGEST_ERROR_BYTES = 1 << 20
 _UNREACHED_BACKOFF_NS = 2 * NS_PER_S
 _BUSY = (429, 503)
 
@@ -175,7 +175,7 @@ class Exchange:
         response = self._response = await fleet.upstream.send(fleet.url(replica.name, ask.route), headers, ask.body)
         if response.status in _BUSY:
             wait_ns = retry_after_ns(response.headers.get("Retry-After"))
-            await _read_some(response)
+            await error_body(response)
             raise Refused(response.status, wait_ns)
         return response
 
@@ -230,7 +230,9 @@ class Exchange:
     async def _relay_plain(self, response: aiohttp.ClientResponse) -> StreamResponse:
         self._ask.drop_body()
         try:
-            body = await response.read()
+            body = await whole_body(response)
+        except AnswerTooLarge as problem:
+            raise Lost(str(problem)) from problem
         except aiohttp.ClientError as problem:
             raise Lost(str(problem)) from problem
         self._first_token()
@@ -241,16 +243,15 @@ class Exchange:
 
     async def _pass_error(self, replica: Replica, response: aiohttp.ClientResponse) -> StreamResponse:
         """An engine's own refusal or failure, in its own words; but for those that are about the gateway's access."""
-        body = await _read_some(response)
+        body = await error_body(response)
         status = response.status
         self.end = EndKind.FAILED if status >= 500 else EndKind.REJECTED
         if status in (401, 403) or not 400 <= status < 600:
             return await self._down.fail(_unusable(replica, status))
-        if self._down.opened or not body:
-            text = body.decode("utf-8", "replace")[:2_000] or "no reason given"
-            return await self._down.fail(Problem(status=status, code="upstream_error", message=text))
-        kind = response.headers.get("Content-Type", "application/json")
-        return self._down.plain(status, body, content_type=kind)
+        problem = engine_problem(status, body)
+        if self._down.opened or problem is not None:
+            return await self._down.fail(problem or _in_its_words(status, body))
+        return self._down.plain(status, body)
 
     async def _count(self, *, exact: bool) -> None:
         try:
@@ -327,14 +328,6 @@ def _let_go(response: aiohttp.ClientResponse, *, whole: bool) -> None:
         drop(response)
 
 
-async def _read_some(response: aiohttp.ClientResponse) -> bytes:
-    """An error's body, as far as anybody will read it."""
-    try:
-        return await response.content.read(_LONGEST_ERROR_BYTES)
-    except aiohttp.ClientError:
-        return b""
-
-
 def _lost(replica: Replica, why: str) -> Problem:
     message = f"the connection to replica {replica.name} was lost before the answer was complete: {why}"
     return Problem(status=502, code="replica_lost", message=message)
@@ -343,6 +336,10 @@ def _lost(replica: Replica, why: str) -> Problem:
 def _silent(replica: Replica, silence_s: float) -> Problem:
     message = f"replica {replica.name} sent nothing for {silence_s:g} s"
     return Problem(status=504, code="replica_silent", message=message)
+
+
+def _in_its_words(status: int, body: bytes) -> Problem:
+    return Problem(status=status, code="upstream_error", message=body.decode("utf-8", "replace")[:2_000])
 
 
 def _unusable(replica: Replica, status: int) -> Problem:

@@ -18,6 +18,7 @@ from longproof.gateway.intake import Intake
 from longproof.gateway.kept_prefixes import KeptPrefixes
 from longproof.gateway.keys import KeyRing
 from longproof.gateway.models import ModelList
+from longproof.gateway.owner_fields import FieldRule
 from longproof.gateway.pass_through import SAFE_ROUTES, PassThrough
 from longproof.gateway.prefixes import ROUTE, PrefixRoutes
 from longproof.gateway.routes import Endpoint, Routes
@@ -51,6 +52,7 @@ def front_of(
         body_limit_bytes=section.body_limit,
         open_limit_bytes=max(section.open_limit, section.body_limit),
         body_timeout_s=section.body_timeout / NS_PER_S,
+        fields=FieldRule(allowed=frozenset(section.allow_fields), media_hosts=frozenset(section.media_hosts)),
     )
     rules = AnswerRules(
         keepalive_s=section.keepalive / NS_PER_S,

@@ -10,7 +10,7 @@ from longproof.domain.events import Usage
 from longproof.gateway.usage import has_usage, usage_in
 
 _DATA = b"data:"
-_LONGEST_EVENT_BYTES = 1 << 20
+_LONGEST_EVENT_BYTES = 64 << 10
 
 
 class EventFlow:
