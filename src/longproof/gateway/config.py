@@ -299,7 +299,7 @@ def read_config(path: Path) -> FleetConfig:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise UsageError(f"{path} cannot be read: {problem.strerror}", advice="give the path of a fleet.toml") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:  # TOML's own and UTF-8's errors, numbers of thousands of digits
         raise UsageError(f"{path} is not TOML: {problem}", advice="mend that line") from None
     return config_from(document, where=path)
 

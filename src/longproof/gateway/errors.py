@@ -15,7 +15,7 @@ import orjson
 
 from longproof.clock import NS_PER_S
 
-_TYPES = {
+ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
@@ -58,7 +58,7 @@ class Problem:
         """The JSON body, in OpenAI's form."""
         error: dict[str, object] = {
             "message": self.message,
-            "type": _TYPES.get(self.status, "server_error"),
+            "type": ERROR_TYPES.get(self.status, "server_error"),
             "code": self.code,
             "param": self.param,
         }

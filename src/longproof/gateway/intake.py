@@ -24,9 +24,9 @@ from longproof.gateway.body_weight import parsed_bytes
 from longproof.gateway.errors import ApiError, Problem, bad_request
 from longproof.gateway.owner_fields import FieldRule
 
-_MOST_OUTPUT_TOKENS = 2**40
-_MOST_CHOICES = 128  # OpenAI's own bound of n
-_LONGEST_NAME = 512
+MOST_OUTPUT_TOKENS = 2**40
+MOST_CHOICES = 128  # OpenAI's own bound of n
+LONGEST_NAME = 512
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,7 +96,7 @@ def parsed(body: bytes, route: Route, *, request_id: str, rule: FieldRule | None
     does not leave to clients."""
     fields = json_object(body)
     model = fields.get("model")
-    if not isinstance(model, str) or not model or len(model) > _LONGEST_NAME:
+    if not isinstance(model, str) or not model or len(model) > LONGEST_NAME:
         raise bad_request("'model' must be the name of a served model", param="model")
     _require_prompt(fields, route)
     if rule is not None:
@@ -121,8 +121,8 @@ def parsed(body: bytes, route: Route, *, request_id: str, rule: FieldRule | None
         wants_usage=bool(cast(Json, options).get("include_usage")) if options else False,
         choices=choices,
         output_tokens=None if output is None else output * choices,
-        salt=salt[:_LONGEST_NAME] if isinstance(salt, str) else "",
-        session=user[:_LONGEST_NAME] if isinstance(user, str) and user else None,
+        salt=salt[:LONGEST_NAME] if isinstance(salt, str) else "",
+        session=user[:LONGEST_NAME] if isinstance(user, str) and user else None,
     )
 
 
@@ -166,7 +166,7 @@ def _whole(fields: Json, name: str) -> int | None:
     value = fields.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value > _MOST_OUTPUT_TOKENS:
+    if isinstance(value, bool) or not isinstance(value, int) or value > MOST_OUTPUT_TOKENS:
         raise bad_request(f"'{name}' must be a whole number", param=name)
     return max(value, -1)
 
@@ -177,8 +177,8 @@ def _choices(fields: Json) -> int:
         value = fields.get(name)
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_CHOICES:
-            raise bad_request(f"'{name}' must be 1 to {_MOST_CHOICES}", param=name)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CHOICES:
+            raise bad_request(f"'{name}' must be 1 to {MOST_CHOICES}", param=name)
         most = max(most, value)
     prompt = fields.get("prompt")
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):

@@ -24,7 +24,8 @@ from longproof.gateway.keys import KeyRing, KeyRule
 from longproof.policy.pinned import PinnedSnapshot, PinRefused
 
 ROUTE = "/v1/prefixes"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+_NAME = re.compile(NAME_PATTERN)
 
 
 class Caches(Protocol):
