@@ -66,14 +66,18 @@ class TlsSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySection(Section):
-    """The process. `body_limit`: the longest body taken; `open_limit`: all open bodies together; `silence`: an engine
+    """The process. `body_limit`: the longest body taken; `open_limit`: all open bodies together, and
+    what they become when they are parsed; `head_timeout`: a new connection that asks nothing for so long is closed;
+    `most_connections`: at once, default: half of the descriptors that the system allows; `silence`: an engine
     that sends nothing for so long is given up; `stall`: a client that takes nothing for so long is; `keepalive`: of
     silence before a comment goes into a stream ("0s": none). `drain_grace`: still accepting after SIGTERM;
     `drain_within`: then what is open may take so long. `state`: directory for usage journal and ledger, None = usage is
     not written down. `decision_log`: a file; when it is `decision_log_size` long it becomes a part and a new one
     begins, and of all of them the newest `decision_log_files` are kept. `pass_through`: further engine routes that are
-    passed on as they are. `open_metrics`: /metrics asks for no key where there are keys. `traces`: an OTLP/HTTP
-    collector; `trace_share`: of requests that come without a trace, those that get one."""
+    passed on as they are. `allow_fields`: fields of a body that only the engines' owner may use otherwise (see
+    `gateway.owner_fields`); `media_hosts`: where engines may fetch images, video and audio from, "*" anywhere.
+    `open_metrics`: /metrics asks for no key where there are keys. `traces`: an OTLP/HTTP collector; `trace_share`: of
+    requests that come without a trace, those that get one."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -81,6 +85,8 @@ class GatewaySection(Section):
     body_limit: Bytes = 64 << 20
     open_limit: Bytes = 1 << 30
     body_timeout: Duration = 60_000_000_000
+    head_timeout: Duration = 10_000_000_000
+    most_connections: int | None = None
     keepalive: Duration = 10_000_000_000
     stall: Duration = 60_000_000_000
     silence: Duration = 600_000_000_000
@@ -97,6 +103,8 @@ class GatewaySection(Section):
     traces: str | None = None
     trace_share: float = 1.0
     pass_through: tuple[str, ...] = ()
+    allow_fields: tuple[str, ...] = ()
+    media_hosts: tuple[str, ...] = ()
     tls: TlsSection | None = None
 
 
@@ -310,7 +318,7 @@ def read_config(path: Path) -> FleetConfig:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise UsageError(f"{path} cannot be read: {problem.strerror}", advice="give the path of a fleet.toml") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:  # TOML's own and UTF-8's errors, numbers of thousands of digits
         raise UsageError(f"{path} is not TOML: {problem}", advice="mend that line") from None
     return config_from(document, where=path)
 

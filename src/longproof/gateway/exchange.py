@@ -24,6 +24,7 @@ from aiohttp.web import StreamResponse
 
 from longproof.clock import NS_PER_S, Clock
 from longproof.domain.events import Usage
+from longproof.gateway.answers import engine_problem, error_body, whole_body
 from longproof.gateway.ask import Ask
 from longproof.gateway.desk import Desk, Ticket
 from longproof.gateway.downstream import Downstream, ReaderStalled
@@ -48,7 +49,6 @@ from longproof.policy.arrivals import Arrival, Ended, EndKind
 
 _log = logging.getLogger("longproof.gateway")
 _REPORT_EVERY_TOKENS = 16
-_LONGEST_ERROR_BYTES = 1 << 20
 _UNREACHED_BACKOFF_NS = 2 * NS_PER_S
 _BUSY = (429, 503)
 
@@ -202,7 +202,7 @@ class Exchange:
         answer = self._answer = await fleet.upstream.send(url, self._headers_for(replica), body)
         if answer.status in _BUSY:
             wait_ns = retry_after_ns(answer.headers.get("retry-after"))
-            await _read_some(answer)
+            await error_body(answer)
             raise Refused(answer.status, wait_ns)
         return answer
 
@@ -259,7 +259,7 @@ class Exchange:
 
     async def _relay_plain(self, answer: Answer) -> StreamResponse:
         self._ask.drop_body()
-        body = await answer.read()
+        body = await whole_body(answer)
         self._first_token()
         self._usage = usage_in(body)
         self.end = EndKind.COMPLETED
@@ -267,18 +267,17 @@ class Exchange:
 
     async def _pass_error(self, replica: Replica, answer: Answer) -> StreamResponse:
         """An engine's own refusal or failure, in its own words; but for those that are about the gateway's access."""
-        body = await _read_some(answer)
+        body = await error_body(answer)
         status = answer.status
         self.end = EndKind.FAILED if status >= 500 else EndKind.REJECTED
         if status in (401, 403) or not 400 <= status < 600:
             return await self._down.fail(_unusable(replica, status))
-        if self._down.opened or not body:
-            text = body.decode("utf-8", "replace")[:2_000] or "no reason given"
-            return await self._down.fail(Problem(status=status, code="upstream_error", message=text))
         if replica.prefill_url is not None:
             return await self._down.fail(side_problem("decode", status, body))
-        kind = answer.headers.get("content-type", "application/json")
-        return self._down.plain(status, body, content_type=kind)
+        problem = engine_problem(status, body)
+        if self._down.opened or problem is not None:
+            return await self._down.fail(problem or _in_its_words(status, body))
+        return self._down.plain(status, body)
 
     async def _count(self, *, exact: bool) -> None:
         try:
@@ -349,14 +348,6 @@ class Exchange:
         )
 
 
-async def _read_some(answer: Answer) -> bytes:
-    """An error's body, as far as anybody will read it."""
-    try:
-        return await answer.read(_LONGEST_ERROR_BYTES)
-    except Lost:
-        return b""
-
-
 def _lost(replica: Replica, why: str) -> Problem:
     message = f"the connection to replica {replica.name} was lost before the answer was complete: {why}"
     return Problem(status=502, code="replica_lost", message=message)
@@ -365,6 +356,10 @@ def _lost(replica: Replica, why: str) -> Problem:
 def _silent(replica: Replica, silence_s: float) -> Problem:
     message = f"replica {replica.name} sent nothing for {silence_s:g} s"
     return Problem(status=504, code="replica_silent", message=message)
+
+
+def _in_its_words(status: int, body: bytes) -> Problem:
+    return Problem(status=status, code="upstream_error", message=body.decode("utf-8", "replace")[:2_000])
 
 
 def _unusable(replica: Replica, status: int) -> Problem:

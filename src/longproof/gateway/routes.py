@@ -42,6 +42,10 @@ class Routes:
             raise ValueError(f"{method} {path} is there twice")
         self.exact[method, path] = endpoint
 
+    def table(self) -> list[tuple[str, str]]:
+        """Method and path of every route; a path that ends with ``/*`` stands for all below it."""
+        return [*self.exact, *((method, f"{prefix}*") for method, prefix, _ in self.prefixes)]
+
     def find(self, method: str, path: str) -> Endpoint:
         """The endpoint of a request. ApiError 404, or 405 where only the method is wrong."""
         if method == "HEAD":
