@@ -28,6 +28,7 @@ from longproof.evidence.records import ItemBody, RequestBody
 from longproof.quality.plan import QualityPlan, cost
 from longproof.testing.answers import Asked
 from longproof.testing.dialects import LLAMACPP, VLLM, Dialect
+from longproof.testing.lies import SlowPrefill
 
 SHARP: dict[str, Any] = {"half_tokens": 850.0, "width": 0.02, "chance": 0.0}
 """Nearly all is right at 600 tokens: logistic(log2(850/600)/0.02) = logistic(25); nearly nothing at 1,200."""
@@ -257,7 +258,7 @@ def test_the_rest_is_named_when_the_budget_ends_in_the_middle(tmp_path: Path) ->
 
 def command(url: str, directory: Path) -> list[str]:
     chosen = ["--only", "quality", "--families", "literal", "--quality-lengths", "300,600", "--answers", "6"]
-    fixed = ["--threshold", "0.5", "--timeout", "20s", "--json"]
+    fixed = ["--threshold", "0.5", "--timeout", "120s", "--json"]
     return [sys.executable, "-m", "longproof", "prove", url, "--out", str(directory), *chosen, *fixed]
 
 
@@ -279,9 +280,12 @@ def test_nothing_is_asked_twice_when_the_run_is_killed_in_the_middle(tmp_path: P
     """Session, two calibrations, then items and requests: at 14 and 24 records some of them are there and some not."""
     directory = tmp_path / "evidence"
     able = solver(("literal",), longest=600, half_tokens=420.0, width=0.02)
-    slow = replace(FAST, token_s=0.004)
-    with engine_with(able, slow) as url:
+    slow = replace(FAST, token_s=0.004, answers=able)
+    engine = engine_with(able, slow)
+    with engine as url:
         for at_least in (14, 24):
+            # nine requests are answered, of 29 in all, and the next waits: the run cannot be over before it is killed
+            engine.behave(slow.lying(SlowPrefill(delay_s=600.0, skip=9)))
             process = subprocess.Popen(
                 command(url, directory), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path
             )
@@ -289,6 +293,7 @@ def test_nothing_is_asked_twice_when_the_run_is_killed_in_the_middle(tmp_path: P
                 time.sleep(0.005)
             process.send_signal(signal.SIGKILL)
             assert process.wait() == -signal.SIGKILL
+        engine.behave(slow)
         done = subprocess.run(command(url, directory), capture_output=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr.decode()
     view = view_of(directory)
