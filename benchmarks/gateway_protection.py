@@ -75,6 +75,7 @@ def fleet(url: str, model: Path, options: argparse.Namespace) -> str:
 name = "vllm"
 url = "{url}"
 tokenizer = "{model}"
+slots = {options.slots}
 
 [slo]
 itl = "{options.itl}"
@@ -338,6 +339,7 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=512, help="vLLM's --max-num-batched-tokens")
     parser.add_argument("--chunk", type=int, default=128, help="vLLM's --long-prefill-token-threshold; 0: none")
     parser.add_argument("--itl", default="100ms", help="what the gateway promises between tokens")
+    parser.add_argument("--slots", type=int, default=6, help="streams that the gateway lets run together")
     parser.add_argument("--share", type=float, default=0.5, help="of the time that giants may take from chats")
     parser.add_argument("--giants", type=int, default=4, help="in each burst")
     parser.add_argument("--bursts", type=int, default=1)
