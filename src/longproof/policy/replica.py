@@ -53,6 +53,7 @@ class Replica:
         self.pending_prefill_tokens = 0
         self.pending_prefill_ns = 0
         self.busy_until_ns = 0
+        self.prefilled_at_ns = 0
         self.prefilling = 0
         self.decoding = 0
         self.room_in_ns: int | None = 0
@@ -227,6 +228,7 @@ class Replica:
 
     def end_prefill(self, tokens: int, work_ns: int, now_ns: int) -> None:
         """Its first token came, or it will not."""
+        self.prefilled_at_ns = max(self.prefilled_at_ns, now_ns)
         self.prefilling -= 1
         self.pending_prefill_tokens -= tokens
         self.pending_prefill_ns -= work_ns
