@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import aiohttp
 import orjson
 
 from longproof.engines.json_fields import as_object, as_text
+from longproof.gateway.engine_connection import Answer, Lost
 from longproof.gateway.errors import Problem
 
 MOST_ANSWER_BYTES = 256 << 20
@@ -14,35 +14,30 @@ _MOST_ERROR_BYTES = 1 << 20
 _MOST_WORDS = 2_000
 
 
-class AnswerTooLarge(Exception):  # noqa: N818 - named for what is the case
+class AnswerTooLarge(Lost):
     """An engine's answer is longer than the gateway will hold; the rest of it was not read."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(f"its answer is longer than {limit_bytes:,} bytes")
 
 
-async def whole_body(response: aiohttp.ClientResponse, limit_bytes: int = MOST_ANSWER_BYTES) -> bytes:
-    """All of a body. AnswerTooLarge; aiohttp.ClientError when the connection breaks."""
-    if (response.content_length or 0) > limit_bytes:
+async def whole_body(answer: Answer, limit_bytes: int = MOST_ANSWER_BYTES) -> bytes:
+    """All of a body. Lost; AnswerTooLarge, which leaves the answer to be dropped."""
+    announced = answer.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > limit_bytes:
         raise AnswerTooLarge(limit_bytes)
-    parts, held = list[bytes](), 0
-    while part := await response.content.readany():
-        held += len(part)
-        if held > limit_bytes:
-            raise AnswerTooLarge(limit_bytes)
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    body = await answer.read(limit_bytes + 1)
+    if len(body) > limit_bytes:
+        raise AnswerTooLarge(limit_bytes)
+    return body
 
 
-async def error_body(response: aiohttp.ClientResponse) -> bytes:
+async def error_body(answer: Answer) -> bytes:
     """An error's body, as far as anybody will read it."""
-    body = b""
     try:
-        while len(body) < _MOST_ERROR_BYTES and (part := await response.content.readany()):
-            body += part
-    except aiohttp.ClientError:
-        pass  # what came of it will do
-    return body[:_MOST_ERROR_BYTES]
+        return await answer.read(_MOST_ERROR_BYTES)
+    except Lost:
+        return b""
 
 
 def engine_problem(status: int, body: bytes) -> Problem | None:

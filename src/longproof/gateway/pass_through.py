@@ -10,19 +10,18 @@ import asyncio
 import itertools
 import re
 
-import aiohttp
 from aiohttp.web import BaseRequest, Response, StreamResponse
 from yarl import URL
 
 from longproof.clock import NS_PER_S, Clock
 from longproof.engines.json_fields import as_text
-from longproof.gateway.answers import AnswerTooLarge, engine_problem, whole_body
+from longproof.gateway.answers import engine_problem, whole_body
 from longproof.gateway.errors import ApiError, Problem, bad_request
 from longproof.gateway.fleet import Fleet, Replica
 from longproof.gateway.intake import Intake, json_object
 from longproof.gateway.keys import KeyRing
 from longproof.gateway.routes import not_found
-from longproof.gateway.upstream import Lost, Unreached, drop
+from longproof.gateway.upstream import Answer, Lost, Unreached
 
 SAFE_ROUTES = (
     "/v1/embeddings",
@@ -103,27 +102,26 @@ class PassThrough:
             elif not self._keys.asks_for_keys and "Authorization" in request.headers:
                 headers["Authorization"] = request.headers["Authorization"]
             try:
-                response = await self._fleet.upstream.send(URL(replica.url + request.path), headers, body)
+                answer = await self._fleet.upstream.send(URL(replica.url + request.path), headers, body)
             except Unreached:
                 continue
             except Lost as problem:
                 raise _lost(replica, str(problem)) from problem
-            return await _whole(replica, response)
+            return await _whole(replica, answer)
         problem = Problem(
             status=503, code="no_replica", message="no replica of this model can be reached", retry_after_ns=NS_PER_S
         )
         raise ApiError(problem)
 
 
-async def _whole(replica: Replica, response: aiohttp.ClientResponse) -> Response:
+async def _whole(replica: Replica, answer: Answer) -> Response:
     try:
-        body = await whole_body(response)
-    except (aiohttp.ClientError, AnswerTooLarge) as problem:
+        body = await whole_body(answer)
+    except Lost as problem:
         raise _lost(replica, str(problem)) from problem
     finally:
-        if not response.content.at_eof():
-            drop(response)
-    status = response.status
+        answer.drop()  # one that is whole has given its connection back already
+    status = answer.status
     if status in (401, 403) or not (200 <= status < 300 or 400 <= status < 600):
         raise ApiError(  # it is about the gateway's own access, which is not the client's business
             Problem(
@@ -134,7 +132,7 @@ async def _whole(replica: Replica, response: aiohttp.ClientResponse) -> Response
         )
     if status >= 400 and (problem := engine_problem(status, body)) is not None:
         raise ApiError(problem)
-    kind = response.headers.get("Content-Type", "application/json") if status < 400 else "application/json"
+    kind = answer.headers.get("content-type", "application/json") if status < 400 else "application/json"
     return Response(status=status, body=body, headers={"Content-Type": kind, "X-Content-Type-Options": "nosniff"})
 
 

@@ -50,9 +50,9 @@ class Controller:
         self._group_list = tuple(dict.fromkeys(self._groups.values()))
         self._tenants = Tenants(config)
         self._outputs = OutputMeasure()
-        self._placing = Placing(router, self._outputs, config.slo)
+        self._placing = Placing(router, self._outputs, config.slo, config.queue)
         self._entrance = Entrance(config, self._tenants)
-        self._bookings = Bookings(self._replicas, router, self._outputs, self._placing)
+        self._bookings = Bookings(self._replicas, router, self._outputs, self._placing, config.queue)
         self._requests: dict[str, Request] = {}
         self._tally = Tally()
         self._room = WaitingRoom(self._requests, self._placing, self._bookings, self._tally)
@@ -106,7 +106,7 @@ class Controller:
             return []
         replica = self._replicas[request.replica]
         if request.arrival.streamed:
-            replica.first_token(request.uncached_tokens, request.dispatched_ns, now_ns)
+            request.stretch = replica.first_token(request.uncached_tokens, request.dispatched_ns, now_ns)
         else:  # the whole answer: it says nothing of how long its prefill took
             replica.worked()
         self._bookings.prefilled(request, now_ns)
@@ -231,6 +231,9 @@ class Controller:
         view = FleetView(self.config, self._replicas, self._group_list, self._tenants, self._requests, self._router)
         now_ns = max(now_ns, self._now_ns)
         lengths = self._lengths(*self._replicas.values())
+        for request in self._requests.values():
+            if request.on_engine and not request.arrival.streamed and request.replica is not None:
+                lengths[request.arrival.id] = self._unseen_tokens(request, now_ns)
         for request_id in lengths:  # of a prefill that is under way, the part that should be done by now
             request = self._requests[request_id]
             if request.phase is Phase.PREFILLING and request.prefill_ns:
@@ -278,7 +281,7 @@ class Controller:
             closed = self._entrance.closed(request, group, now_ns)
             if closed is not None:
                 return self._turn_away(request, group, closed, now_ns)
-        meant = placement.choice.replica in (None, held_at)
+        meant = placement.choice is NOBODY or placement.choice.replica == held_at
         if placement.replica is None and held_at is not None and meant and self._replicas[held_at].takes_new(now_ns):
             placement = Placement(self._replicas[held_at], placement.choice, 0)
         wait_ns: int | None = 0
@@ -340,6 +343,9 @@ class Controller:
                 replica.failed(now_ns)
             elif end.kind is EndKind.COMPLETED:
                 replica.worked()
+            if request.stretch is not None and end.cached_tokens is not None:
+                uncached = max(0, request.arrival.input_tokens - end.cached_tokens)
+                replica.prefill_was(request.stretch, uncached - request.uncached_tokens)
         self._bookings.ended(request, end, now_ns)
 
     def _pump(self, group: Group, now_ns: int) -> list[Action]:
@@ -353,6 +359,13 @@ class Controller:
     def _pump_all(self, now_ns: int) -> list[Action]:
         waiting = [group for group in self._group_list if len(group.queue)]
         return [action for group in waiting for action in self._room.pump(group, now_ns)]
+
+    def _unseen_tokens(self, request: Request, now_ns: int) -> int:
+        """What a request whose answer nobody sees should be by now, at the pace of the streams beside it."""
+        if request.phase is not Phase.DECODING or request.replica is None:
+            return request.arrival.input_tokens
+        made = (now_ns - request.output_at_ns) // self._replicas[request.replica].decode_ns_per_token
+        return request.arrival.input_tokens + min(made, request.arrival.output_tokens)
 
     def _lengths(self, *replicas: Replica) -> dict[str, int]:
         """Tokens by request that are in a cache by now; of those nobody sees the output of, what they may become."""
