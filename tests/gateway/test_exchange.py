@@ -276,7 +276,7 @@ async def test_a_slow_reader_stops_the_engines_stream_when_its_buffers_are_full(
 
 
 async def test_a_reader_who_pauses_gets_the_whole_stream_when_he_goes_on(shell: Start) -> None:
-    # 8,000 events of about 200 bytes: 1.6 MB, far more than is buffered for a client (64 KiB, and 256 KiB in the kernel)
+    # 8,000 events of about 200 bytes: 1.6 MB, far more than is buffered for a client (64 KiB, in the kernel 256 KiB)
     engine = lying_engine(HONEST.but(token_s=0.0, window_tokens=1_000_000))
     async with engine as url:
         gateway = await shell([url])
@@ -285,6 +285,8 @@ async def test_a_reader_who_pauses_gets_the_whole_stream_when_he_goes_on(shell: 
             slow.connect(("127.0.0.1", int(gateway.url.rpartition(":")[2])))
             reader, writer = await asyncio.open_connection(sock=slow.dup(), limit=4_096)
             writer.write(post(stream=True, max_tokens=8_000))
+            for _ in range(100):  # away, for about as long as the engine takes to fill all buffers
+                await asyncio.sleep(0.002)
             raw = b""
             while not raw.endswith(b"0\r\n\r\n"):
                 raw += await reader.read(1 << 16)
