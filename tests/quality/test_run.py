@@ -7,6 +7,7 @@ an upper bound of 1 - (0.05/3)^(1/6) = 0.495.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from quality_runs import FAST, LENGTHS, Run, engine_with, options, run, solver, 
 from longproof.claim.derive import claim_of
 from longproof.claim.quality_replies import families_of, plan_of_run
 from longproof.claim.view import EvidenceView
+from longproof.domain.request import Route
 from longproof.evidence.records import ItemBody, RequestBody
 from longproof.quality.plan import QualityPlan, cost
 from longproof.testing.answers import Asked
@@ -109,6 +111,19 @@ def test_the_curve_is_drawn_when_the_model_can_do_a_family_in_part(tmp_path: Pat
     assert found.reach("worst") == (None, 300)
     assert any(
         "cannot" in item.text for item in found.claim.statements if item.id == "quality.family_context.literal.lost"
+    )
+
+
+def test_questions_are_put_as_text_to_go_on_from_when_no_chat_is_spoken(tmp_path: Path) -> None:
+    """The same curve on the completions route, in a form that a base model answers."""
+    chosen = replace(options("literal"), route=Route.COMPLETIONS)
+    found = run(solver(("literal",), **SHARP), chosen, tmp_path / "evidence")
+    assert {length: cell.right for length, cell in found.families["literal"].full.items()} == {300: 6, 600: 6, 1_200: 0}
+    asked = [body for _, body in found.view.requests("quality")]
+    assert {body.timeline.route for body in asked} == {Route.COMPLETIONS}
+    ends = [str(body.cell["end"]) for body in asked]
+    assert all(re.search(r"\n\nQuestion: What is .*\nAnswer:$|^Question: What is .*\nAnswer:$", end) for end in ends), (
+        ends
     )
 
 

@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 from longproof.policy.arrivals import Arrival
 from longproof.policy.claim_gate import GateAnswer
+from longproof.policy.prefill_pace import Stretch
 from longproof.policy.queue import Ticket
 from longproof.policy.tenants import Tenant
 
@@ -39,8 +40,9 @@ class Request:
 
     `counted` False: it is not sent before its exact length is known. `held_tokens`: input and output so far, while it
     has a place at a replica; `sent_to`: where it was sent last, whether or not it still holds anything there.
-    `charged_tokens`: what the ledger was asked for there; `booked_tokens`, `prefill_ns`: what its prefill counts for
-    there, and `prefilled_by_ns` when that should be done.
+    `output_at_ns`: when its output was last heard of, its first token included. `charged_tokens`: what the ledger was
+    asked for there; `booked_tokens`, `prefill_ns`: what its prefill counts for there, and `prefilled_by_ns` when that
+    should be done. `stretch`: where its prefill was counted, if anything is learned from it.
     """
 
     arrival: Arrival
@@ -53,6 +55,7 @@ class Request:
     counted: bool = True
     charged_tokens: int = 0
     output_tokens: int = 0
+    output_at_ns: int = 0
     cached_tokens: int = 0
     uncached_tokens: int = 0
     booked_tokens: int = 0
@@ -67,6 +70,7 @@ class Request:
     held_tokens: int = 0
     held_since_ns: int = 0
     watched: bool = False
+    stretch: Stretch | None = None
     reason: str = ""
 
     @property

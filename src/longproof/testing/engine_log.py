@@ -82,6 +82,13 @@ class EngineLog:
         self.calls: list[Call] = []
         self.requests: list[Served] = []
 
+    def began(self, served: Served) -> None:
+        """A generation request has reached the engine. Called on the server's thread."""
+        self.requests.append(served)
+
+    def ended(self, served: Served) -> None:
+        """It is over, and all of it is filled in. For those who keep a log elsewhere too: override both."""
+
     @property
     def last(self) -> Served:
         """The latest generation request. IndexError when there was none."""
