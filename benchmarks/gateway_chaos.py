@@ -39,7 +39,7 @@ from chaos.truth import Kill, Truth, generations_in
 WIDTH = 14
 """Clients that ask at the same time."""
 REST_S = 8.0
-OUTCOMES = ("completed", "left", "error", "refused", "broken", "unreached", "silent")
+OUTCOMES = ("completed", "left", "error", "refused", "broken", "unreached", "silent", "garbled")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -150,14 +150,17 @@ async def test_nothing_is_generated_twice_when_an_engine_dies_before_its_answer(
     assert len(second.log.requests) == 0
 
 
+@pytest.mark.parametrize("options", [{}, {"stream_options": {"include_usage": True}}])
 async def test_the_stream_ends_with_an_error_event_when_the_engine_cuts_it(
-    shell: Start,
+    shell: Start, options: dict[str, object]
 ) -> None:  # hindsight#1567
     first, second = lying_engine(HONEST.lying(CutStream(after_tokens=3, where="in_event"))), lying_engine()
     async with first as one, second as two:
         gateway = await shell([one, two])
-        response = await gateway.chat(stream=True)
+        response = await gateway.chat(stream=True, **options)
         raw = await response.read()
+    assert len(events_of(raw)) == 5  # the role, three tokens, the error: each can be read, and nothing stands between
+    assert raw.count(b"data: ") == 6
     last = [line for line in raw.split(b"\n") if line.startswith(b"data: ")][-2:]
     assert json.loads(last[0][6:])["error"]["code"] == "replica_lost"
     assert last[1] == b"data: [DONE]"
