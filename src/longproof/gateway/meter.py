@@ -285,6 +285,8 @@ def _boot_of(intent: Intent) -> str:
 def _kept(text: str) -> str:
     """A client's text as any database takes it: bounded, no lone surrogates, no NUL. One row that is refused would keep
     all behind it out of the ledger."""
+    if text.isascii() and text.isprintable() and len(text) <= _LONGEST_TEXT:
+        return text
     return text[:_LONGEST_TEXT].encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import aiohttp
 import orjson
 
 from longproof.engines.json_fields import as_object
@@ -11,7 +10,6 @@ from longproof.policy.actions import Dispatch, Refusal
 
 REPLICA = "X-Longproof-Replica"
 WARNING = "X-Longproof-Warning"
-_PASSED_ON = ("Content-Type", "openai-processing-ms", "openai-model", "system-fingerprint")
 _EMPTY = (b'"content":""', b'"content":null', b'"content": ""', b'"content": null')
 _ERROR_STARTS = (b'data: {"error"', b'data:{"error"', b"event: error")
 
@@ -35,11 +33,6 @@ def dispatch_headers(dispatch: Dispatch) -> dict[str, str]:
     if dispatch.warnings:
         headers[WARNING] = "; ".join(dispatch.warnings).encode("ascii", "replace").decode()
     return headers
-
-
-def upstream_headers(response: aiohttp.ClientResponse) -> dict[str, str]:
-    """The few headers of an engine's answer that are the client's business."""
-    return {name: response.headers[name] for name in _PASSED_ON if name in response.headers}
 
 
 def busy_in_stream(first: bytes) -> int | None:

@@ -106,7 +106,7 @@ class Controller:
             return []
         replica = self._replicas[request.replica]
         if request.arrival.streamed:
-            replica.first_token(request.uncached_tokens, request.dispatched_ns, now_ns)
+            request.stretch = replica.first_token(request.uncached_tokens, request.dispatched_ns, now_ns)
         else:  # the whole answer: it says nothing of how long its prefill took
             replica.worked()
         self._bookings.prefilled(request, now_ns)
@@ -340,6 +340,9 @@ class Controller:
                 replica.failed(now_ns)
             elif end.kind is EndKind.COMPLETED:
                 replica.worked()
+            if request.stretch is not None and end.cached_tokens is not None:
+                uncached = max(0, request.arrival.input_tokens - end.cached_tokens)
+                replica.prefill_was(request.stretch, uncached - request.uncached_tokens)
         self._bookings.ended(request, end, now_ns)
 
     def _pump(self, group: Group, now_ns: int) -> list[Action]:

@@ -94,7 +94,7 @@ class EngineLog:
         """The latest generation request. IndexError when there was none."""
         return self.requests[-1]
 
-    def wait_for(self, condition: Callable[[EngineLog], bool], *, timeout_s: float = 5.0) -> None:
+    def wait_for(self, condition: Callable[[EngineLog], bool], *, timeout_s: float = 60.0) -> None:
         """Blocks until `condition(log)` holds; TimeoutError otherwise. For what the engine notices a little later:
         disconnects."""
         end = time.monotonic() + timeout_s

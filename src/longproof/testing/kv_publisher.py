@@ -68,6 +68,7 @@ class KvPublisher:
         self._replaying: threading.Thread | None = None
         self._leave = threading.Event()
         self._number = 0
+        self._subscriptions = 0
 
     @property
     def next_number(self) -> int:
@@ -89,17 +90,27 @@ class KvPublisher:
         """Where it replays, None = nowhere."""
         return f"tcp://127.0.0.1:{self._ports[1]}" if self.events.replay else None
 
+    @property
+    def subscriptions(self) -> int:
+        """How many have come in this life. What is published before a feed's has come is lost to it, and it comes a
+        moment after the feed is connected."""
+        with self._lock:
+            while self._context is not None and self._live.poll(0):
+                self._subscriptions += self._live.recv()[:1] == b"\x01"
+            return self._subscriptions
+
     def open(self) -> None:
         """Begins a life."""
         self.close()
         with self._lock:
             self._context = zmq.Context()
-            self._live = self._context.socket(zmq.PUB)
+            self._live = self._context.socket(zmq.XPUB)  # a PUB that can be asked who listens
+            self._live.setsockopt(zmq.XPUB_VERBOSE, 1)
             self._live.set_hwm(100_000)
             self._ports[0] = _bind(self._live, self._ports[0])
             self._buffer.clear()
             self._held.clear()
-            self._number, self._late = 0, None
+            self._number, self._late, self._subscriptions = 0, None, 0
             if self.events.replay:
                 router = self._context.socket(zmq.ROUTER)
                 self._ports[1] = _bind(router, self._ports[1])
