@@ -331,3 +331,18 @@ async def test_the_exact_length_is_told_when_the_controller_asks_for_it(shell: S
     assert response.status == 200
     (counted,) = gateway.controller.names("counted")
     assert gateway.books.intents[0].input_tokens == counted
+
+
+async def test_whoever_is_connected_is_served_when_the_gateway_drains(shell: Start) -> None:
+    async with lying_engine() as url:
+        gateway = await shell([url])
+        clients = [socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2]))) for _ in range(5)]
+        for client in clients:
+            client.sendall(post(max_tokens=2))
+        # nobody has accepted them: the event loop had no turn since
+        cut_off = await gateway.listener.drain(grace_s=0, within_s=30)
+        answers = [await asyncio.to_thread(client.recv, 64) for client in clients]
+        for client in clients:
+            client.close()
+    assert cut_off == 0
+    assert [answer.split(b"\r\n")[0] for answer in answers] == [b"HTTP/1.1 200 OK"] * 5

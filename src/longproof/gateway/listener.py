@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +30,9 @@ to a connection that closes under it."""
 _SEND_BYTES = 256 << 10
 """Of the kernel's buffer per connection, where Linux would grow it to megabytes."""
 _POLL_S = 0.02
+_LAST_TURNS = 10
+"""Of the event loop, in which a request that was on its way when the door closed can be read."""
+_HANDSHAKE_S = 5.0
 
 _log = logging.getLogger("longproof.gateway")
 
@@ -80,6 +85,19 @@ def _quiet() -> logging.Logger:
     return logger
 
 
+def _waiting_at(door: socket.socket) -> list[socket.socket]:
+    """Connections that nobody has accepted so far; the door is shut behind them, at once."""
+    found: list[socket.socket] = []
+    with door:
+        door.setblocking(False)
+        with suppress(OSError):  # nobody is left, or no descriptors are
+            while True:
+                found.append(door.accept()[0])
+    for one in found:
+        one.setblocking(False)
+    return found
+
+
 class Listener:
     """Answers HTTP/1.1 on one address with a table of routes."""
 
@@ -88,6 +106,7 @@ class Listener:
         self._host = host
         self._port = port
         self._tls = tls
+        self._context: ssl.SSLContext | None = None
         self._server: asyncio.Server | None = None
         self._web: web.Server | None = None
 
@@ -113,7 +132,7 @@ class Listener:
             lingering_time=0.5,
             logger=_quiet(),
         )
-        context = None if self._tls is None else self._tls.context()
+        context = self._context = None if self._tls is None else self._tls.context()
         try:
             self._server = await loop.create_server(
                 self._web, self._host, self._port, backlog=_BACKLOG, ssl=context, reuse_address=True
@@ -134,13 +153,30 @@ class Listener:
         is open. Returns how many requests were cut off because `within_s` was over."""
         self._routes.closing = True
         await asyncio.sleep(grace_s)
-        if self._server is not None:
-            self._server.close()
+        await self._close_the_door()
         end_s = asyncio.get_running_loop().time() + within_s
         # a count of many tasks, which no single event stands for
         while self._routes.open and asyncio.get_running_loop().time() < end_s:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
         return await self.close()
+
+    async def _close_the_door(self) -> None:
+        """Accepts nothing new. Whoever is connected by now is let in first: the kernel would reset those that wait for
+        it in a socket that is closed. And requests that are on their way, on kept connections too, get a moment."""
+        if self._server is None or self._web is None:
+            return
+        doors = [socket.socket(fileno=os.dup(one.fileno())) for one in self._server.sockets]
+        self._server.close()
+        arrived = [one for door in doors for one in _waiting_at(door)]
+        handshake_s = None if self._context is None else _HANDSHAKE_S
+        loop = asyncio.get_running_loop()
+        entering = (
+            loop.connect_accepted_socket(self._web, one, ssl=self._context, ssl_handshake_timeout=handshake_s)
+            for one in arrived
+        )
+        await asyncio.gather(*entering, return_exceptions=True)
+        for _ in range(_LAST_TURNS):
+            await asyncio.sleep(_POLL_S / 2)
 
     async def close(self) -> int:
         """Closes everything now; how many requests that cut off. Safe to call twice."""
