@@ -13,6 +13,8 @@ then placed by its true length. An input about a request that is unknown or has 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from longproof.domain.events import EngineSample
 from longproof.domain.fleet import FleetSnapshot, ReplicaState
 from longproof.domain.kv_event import KvEvent
@@ -37,6 +39,8 @@ from longproof.policy.waiting_room import WaitingRoom
 
 _ENGINE_BUSY_NS = NS_PER_S
 """How long an engine that refused without a Retry-After is left alone."""
+_SHORTEST_SHARE = 0.6
+"""Of an estimated length, what the true one may be: estimates err on the long side."""
 
 
 class Controller:
@@ -76,13 +80,16 @@ class Controller:
             return self._tally.refuse(crowded)
         return self._decide(self._enter(arrival, group, now_ns), group, now_ns)
 
-    def on_counted(self, request_id: str, input_tokens: int, blocks: tuple[int, ...], now_ns: int) -> list[Action]:
-        """Its exact length, and the names of its blocks, became known."""
+    def on_counted(
+        self, request_id: str, input_tokens: int, blocks: tuple[int, ...], now_ns: int, *, by_text: int = 0
+    ) -> list[Action]:
+        """Its exact length, and the names of its blocks, became known; or the best that anybody knows. `by_text`: see
+        `Arrival`."""
         now_ns = self._at(now_ns)
         request = self._requests.get(request_id)
         if request is None or request.arrival.exact:
             return []
-        with_length(request, input_tokens, blocks)
+        with_length(request, input_tokens, blocks, by_text=by_text)
         group = self._groups[request.arrival.model]
         if request.on_engine:
             self._bookings.recharge(request, now_ns)
@@ -255,23 +262,35 @@ class Controller:
             tenant,
             ticket,
             self._entrance.gate(arrival),
-            counted=arrival.exact or arrival.input_tokens < self.config.queue.count_from_tokens,
+            counted=self._counted(arrival),
             uncached_tokens=arrival.input_tokens,
             held_since_ns=now_ns,
         )
+        if arrival.by_text and not arrival.exact and request.gate != self._entrance.gate(_shorter(arrival)):
+            request.counted, request.near = False, True
         if tenant.rule.budget is not None:
             request.expected_token_ns = self._entrance.expected_token_ns(arrival, group)
             tenant.expect(request.expected_token_ns)
         self._requests[arrival.id] = request
         return request
 
+    def _counted(self, arrival: Arrival) -> bool:
+        """Whether it may be sent as it is: its length and, where there are many, the names of its blocks are known."""
+        if arrival.exact or arrival.input_tokens < self.config.queue.count_from_tokens:
+            return True
+        return bool(arrival.by_text and arrival.blocks)
+
     def _decide(self, request: Request, group: Group, now_ns: int, *, held_at: str | None = None) -> Decision:
         """Send it, let it wait, or refuse it. `held_at`: the replica that held its upper bound until now, and so has
         room for its true length."""
         unfit = self._entrance.unfit(request, group)
         if unfit is not None:
-            if request.counted:
+            if request.may_refuse:
                 return self._turn_away(request, group, unfit, now_ns)
+            surely = self._surely_unfit(request, group)
+            if surely is not None:
+                return self._turn_away(request, group, surely, now_ns)
+            request.counted = False
             return self._await_count(request, group, "its exact length decides whether it fits", reserved=False)
         placement = self._room.find(request, group, now_ns, look=True)
         if placement.choice is NOBODY:
@@ -304,9 +323,25 @@ class Controller:
             id=request.arrival.id,
             reason=request.reason,
             count=not request.counted,
+            exact=request.near or not request.arrival.by_text,
             ahead=ahead,
             wait_ns=wait_ns,
             scores=placement.choice.scores,
+        )
+
+    def _surely_unfit(self, request: Request, group: Group) -> Refusal | None:
+        """Whether even the shortest that an estimated length may be is too long: nobody is made to count that."""
+        if not request.arrival.by_text or request.arrival.exact:
+            return None
+        estimated, gate = request.arrival, request.gate
+        request.arrival = _shorter(estimated)
+        request.gate = self._entrance.gate(request.arrival)
+        unfit = self._entrance.unfit(request, group)
+        request.arrival, request.gate = estimated, gate
+        return (
+            None
+            if unfit is None
+            else replace(unfit, reason=f"{unfit.reason}; its length is estimated, and at least that")
         )
 
     def _decided(self, request: Request, group: Group, now_ns: int, *, held_at: str | None = None) -> list[Action]:
@@ -318,7 +353,8 @@ class Controller:
         request.phase = Phase.COUNTING
         group.counting += 1
         self._expiries.watch(request)
-        return Wait(id=request.arrival.id, reason=reason, count=True, reserved=reserved)
+        exact = request.near or not reserved
+        return Wait(id=request.arrival.id, reason=reason, count=True, exact=exact, reserved=reserved)
 
     def _turn_away(self, request: Request, group: Group, refusal: Refusal, now_ns: int) -> Refusal:
         if request.phase is Phase.COUNTING:
@@ -358,3 +394,8 @@ class Controller:
         """Tokens by request that are in a cache by now; of those nobody sees the output of, what they may become."""
         there = [self._requests[request_id] for replica in replicas for request_id in replica.ledger.requests()]
         return {r.arrival.id: r.held_tokens for r in there if r.on_engine and r.arrival.streamed}
+
+
+def _shorter(arrival: Arrival) -> Arrival:
+    """As if it were as short as its estimate may be wrong."""
+    return replace(arrival, input_tokens=int(arrival.input_tokens * _SHORTEST_SHARE))

@@ -97,7 +97,7 @@ class Placing:
     def take(self, request: Request, replica: Replica) -> bool:
         """Take its room there. False: there is none after all."""
         entry = self._entry(request, replica.rule.admission.reservation)
-        if not replica.reserve(request.arrival.id, request.arrival.input_tokens, entry, request.arrival.blocks):
+        if not replica.reserve(request.arrival.id, request.arrival.input_tokens, entry, request.names):
             return False
         request.charged_tokens = entry
         return True
@@ -122,7 +122,7 @@ class Placing:
             if replica.rule.admission.reservation is not reservation:  # mostly one and the same for all
                 reservation = replica.rule.admission.reservation
                 entry = self._entry(request, reservation)
-            replica.find_room(arrival.id, arrival.input_tokens, entry, arrival.blocks, now_ns)
+            replica.find_room(arrival.id, arrival.input_tokens, entry, request.names, now_ns)
         return found
 
     def _entry(self, request: Request, reservation: Reservation) -> int:

@@ -99,7 +99,7 @@ class PrefixRouter:
         known. `events`: it publishes them; without events and size nothing can be said of its contents."""
         self._followed[replica] = _Followed(block_tokens, cache_blocks, events)
         if events or cache_blocks is not None:
-            self.index.add(replica, capacity_blocks=None if events else cache_blocks)
+            self.index.add(replica, capacity_blocks=cache_blocks, events=events)
         else:
             self.index.remove(replica)
 
@@ -122,9 +122,12 @@ class PrefixRouter:
 
     def on_dispatch(self, arrival: Arrival, replica: str, now_ns: int) -> None:
         """Charged at once: its blocks count as present, its tokens as sent, before anything comes back."""
-        cached_blocks = self.index.use(arrival.id, replica, arrival.blocks)
         followed = self._followed.get(replica)
-        cached = 0 if followed is None else cached_blocks * followed.block_tokens
+        size = 1.0
+        if arrival.by_text and arrival.blocks and followed is not None:
+            size = arrival.input_tokens / (len(arrival.blocks) * followed.block_tokens)
+        cached_blocks = self.index.use(arrival.id, replica, arrival.blocks, by_text=arrival.by_text, block_size=size)
+        cached = 0 if followed is None else _tokens(arrival, cached_blocks, followed.block_tokens)
         uncached = max(1, arrival.input_tokens - cached)
         for watch in self.watchers:
             watch(arrival, replica, cached_blocks, now_ns)
@@ -150,7 +153,9 @@ class PrefixRouter:
         was prefilled (`kept`); what the reply said of its cache is compared with what was predicted
         (`PrefixIndex.figures`)."""
         followed = self._followed.get(replica)
-        found = None if cached_tokens is None or followed is None else cached_tokens // followed.block_tokens
+        found = None
+        if cached_tokens is not None and followed is not None:
+            found = _blocks(arrival, cached_tokens, followed.block_tokens)
         self.index.unuse(arrival.id, kept=kept, found_blocks=found)
 
     def on_kv_event(self, replica: str, event: KvEvent, now_ns: int) -> None:  # noqa: ARG002  part of the protocol
@@ -197,7 +202,7 @@ class PrefixRouter:
         most = max(0, arrival.input_tokens - 1) // view.block_tokens * view.block_tokens
         if arrival.blocks:
             match = self.index.match(view.name, arrival.blocks)
-            return match, min(match.blocks * view.block_tokens, most)
+            return match, min(_tokens(arrival, match.blocks, view.block_tokens), most)
         if arrival.session is not None:
             replica, tokens = self._sessions.get(arrival.session, (None, 0))
             if replica == view.name:
@@ -208,7 +213,7 @@ class PrefixRouter:
         followed = self._followed.get(view.name)
         if followed is None or followed.cache_blocks is None or not self.rule.eviction_weight:
             return 0
-        new_blocks = len(arrival.blocks) - match.device_blocks
+        new_blocks = (len(arrival.blocks) - match.device_blocks) * (arrival.by_text or 1)
         free_blocks = max(0, followed.cache_blocks - self.index.known_blocks(view.name))
         pushed_out = new_blocks - free_blocks
         if pushed_out <= 0:
@@ -220,6 +225,18 @@ class PrefixRouter:
         everything until it has caught up with an hour."""
         tokens, at_ns = self._work.get(replica, (0.0, 0))
         return tokens * 0.5 ** ((now_ns - at_ns) / _HALF_LIFE_NS) if tokens else 0.0
+
+
+def _tokens(arrival: Arrival, blocks: int, block_tokens: int) -> int:
+    """Tokens in the first blocks of a prompt. Blocks of text hold as many as their share of it."""
+    return blocks * arrival.input_tokens // len(arrival.blocks) if arrival.by_text and blocks else blocks * block_tokens
+
+
+def _blocks(arrival: Arrival, tokens: int, block_tokens: int) -> int:
+    """The other way around."""
+    if not arrival.by_text:
+        return tokens // block_tokens
+    return tokens * len(arrival.blocks) // max(1, arrival.input_tokens)
 
 
 def _rank(score: Score, view: ReplicaView, recent_tokens: float) -> tuple[bool, int, float]:
