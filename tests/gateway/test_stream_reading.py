@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longproof.domain.events import Usage
-from longproof.gateway.replies import busy_in_stream, is_error_event, sends_text
+from longproof.gateway.replies import busy_in_stream, is_error_event, role_events
 from longproof.gateway.sse_events import EventFlow
 from longproof.gateway.upstream import retry_after_ns
 from longproof.gateway.usage import usage_in
@@ -105,10 +105,12 @@ def test_an_error_is_seen_when_it_follows_a_token_in_one_read() -> None:
 
 
 def test_the_role_alone_is_no_token_when_an_engine_sends_it_before_the_prefill() -> None:
-    assert not sends_text(b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n')
-    assert not sends_text(b'data: {"choices":[{"delta":{"role":"assistant","content":null}}]}\n\n')
-    assert sends_text(b'data: {"choices":[{"delta":{"role":"assistant","content":"A"}}]}\n\n')
-    assert sends_text(TOKEN)
+    role = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
+    assert role_events(role) == 1
+    assert role_events(b'data: {"choices":[{"delta":{"role":"assistant","content":null}}]}\n\n') == 1
+    assert role_events(b'data: {"choices":[{"delta":{"role":"assistant","content":"A"}}]}\n\n') == 0
+    assert role_events(TOKEN) == 0
+    assert role_events(role + TOKEN) == 1
 
 
 @pytest.mark.parametrize(

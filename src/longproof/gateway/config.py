@@ -70,9 +70,10 @@ class GatewaySection(Section):
     that sends nothing for so long is given up; `stall`: a client that takes nothing for so long is; `keepalive`: of
     silence before a comment goes into a stream ("0s": none). `drain_grace`: still accepting after SIGTERM;
     `drain_within`: then what is open may take so long. `state`: directory for usage journal and ledger, None = usage is
-    not written down. `pass_through`: further engine routes that are passed on as they are. `open_metrics`: /metrics
-    asks for no key where there are keys. `traces`: an OTLP/HTTP collector; `trace_share`: of requests that come without
-    a trace, those that get one."""
+    not written down. `decision_log`: a file; when it is `decision_log_size` long it becomes a part and a new one
+    begins, and of all of them the newest `decision_log_files` are kept. `pass_through`: further engine routes that are
+    passed on as they are. `open_metrics`: /metrics asks for no key where there are keys. `traces`: an OTLP/HTTP
+    collector; `trace_share`: of requests that come without a trace, those that get one."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -90,6 +91,8 @@ class GatewaySection(Section):
     state: Path | None = None
     ledger: str | None = None
     decision_log: Path | None = None
+    decision_log_size: Bytes = 256 << 20
+    decision_log_files: int = 8
     open_metrics: bool = False
     traces: str | None = None
     trace_share: float = 1.0

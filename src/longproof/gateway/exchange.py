@@ -17,7 +17,6 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-import aiohttp
 from aiohttp.web import StreamResponse
 
 from longproof.clock import NS_PER_S, Clock
@@ -34,11 +33,10 @@ from longproof.gateway.replies import (
     dispatch_headers,
     is_error_event,
     problem_of,
-    sends_text,
-    upstream_headers,
+    role_events,
 )
 from longproof.gateway.sse_events import EventFlow
-from longproof.gateway.upstream import Lost, Refused, Unreached, drop, retry_after_ns
+from longproof.gateway.upstream import Answer, Lost, Refused, Unreached, retry_after_ns
 from longproof.gateway.usage import usage_in
 from longproof.policy.actions import Dispatch, Refusal
 from longproof.policy.arrivals import Arrival, Ended, EndKind
@@ -66,6 +64,7 @@ class Exchange:
     """One request. `run` once; afterwards `end` says how it ended."""
 
     __slots__ = (
+        "_answer",
         "_around",
         "_ask",
         "_bound",
@@ -78,7 +77,7 @@ class Exchange:
         "_passed_tokens",
         "_placed",
         "_reported",
-        "_response",
+        "_textless",
         "_ticket",
         "_usage",
         "end",
@@ -97,11 +96,13 @@ class Exchange:
         self._placed = False
         """Whether it is with a replica now; before, and between two of them, it is the controller's alone."""
         self._metered = False
-        self._response: aiohttp.ClientResponse | None = None
+        self._answer: Answer | None = None
         self._limit: asyncio.Timeout | None = None
         self._usage: Usage | None = None
         self._first_token_ns: int | None = None
         self._passed_tokens = 0
+        self._textless = 0
+        """Events that were passed on and carry no token."""
         self._reported = 0
         self.end = EndKind.CANCELLED
 
@@ -149,12 +150,12 @@ class Exchange:
         self._down.headers.update(dispatch_headers(dispatch))
         try:
             async with asyncio.timeout(self._around.silence_s) as self._limit:
-                response = await self._send(replica)
-                if response.status != 200:
-                    return await self._pass_error(replica, response)
+                answer = await self._send(replica)
+                if answer.status != 200:
+                    return await self._pass_error(replica, answer)
                 if self._ask.stream:
-                    return await self._relay_stream(response, replica)
-                return await self._relay_plain(response)
+                    return await self._relay_stream(answer, replica)
+                return await self._relay_plain(answer)
         except TimeoutError:
             return await self._down.fail(_silent(replica, self._around.silence_s))
         except Lost as problem:
@@ -163,27 +164,27 @@ class Exchange:
             self.end = EndKind.CANCELLED
             raise
         finally:
-            if self._response is not None:
-                _let_go(self._response, whole=self.end is not EndKind.CANCELLED and self._response.content.at_eof())
-                self._response = None
+            if self._answer is not None:
+                self._answer.drop()  # one that is whole has given its connection back already
+                self._answer = None
 
-    async def _send(self, replica: Replica) -> aiohttp.ClientResponse:
+    async def _send(self, replica: Replica) -> Answer:
         ask, fleet = self._ask, self._around.fleet
         headers = dict(self._headers)
         if replica.authorization is not None:
             headers["Authorization"] = replica.authorization
-        response = self._response = await fleet.upstream.send(fleet.url(replica.name, ask.route), headers, ask.body)
-        if response.status in _BUSY:
-            wait_ns = retry_after_ns(response.headers.get("Retry-After"))
-            await _read_some(response)
-            raise Refused(response.status, wait_ns)
-        return response
+        answer = self._answer = await fleet.upstream.send(fleet.url(replica.name, ask.route), headers, ask.body)
+        if answer.status in _BUSY:
+            wait_ns = retry_after_ns(answer.headers.get("retry-after"))
+            await _read_some(answer)
+            raise Refused(answer.status, wait_ns)
+        return answer
 
-    async def _relay_stream(self, response: aiohttp.ClientResponse, replica: Replica) -> StreamResponse:
+    async def _relay_stream(self, answer: Answer, replica: Replica) -> StreamResponse:
         flow = EventFlow(hide_usage=replica.usage_in_streams and not self._ask.wants_usage)
-        down, content = self._down, response.content
+        down = self._down
         try:
-            data = await content.readany()
+            data = await answer.read_some()
             if (busy := busy_in_stream(data)) is not None and not down.first_byte:
                 raise Refused(busy, None)
             self._ask.drop_body()  # nothing will be sent a second time
@@ -192,11 +193,9 @@ class Exchange:
                 if out := flow.take(data):
                     await down.send(out)
                 self._note(flow, data)
-                data = await content.readany()
+                data = await answer.read_some()
             if rest := flow.end():
                 await down.send(rest)
-        except aiohttp.ClientError as problem:
-            raise Lost(str(problem)) from problem
         finally:
             self._usage = flow.usage
         if not flow.done and flow.failed:
@@ -209,16 +208,19 @@ class Exchange:
 
     def _note(self, flow: EventFlow, data: bytes) -> None:
         """Progress, for ledger and books: coarse, since it is called for every chunk."""
-        events = self._passed_tokens = flow.events
         if self._first_token_ns is None:
-            if events and sends_text(data):
-                self._first_token()
-        elif events - self._reported >= _REPORT_EVERY_TOKENS:
-            self._reported = events
-            self._around.desk.output(self._ask.id, events)
-            self._around.meter.passed(self._ask.id, events)
+            self._textless += role_events(data)
         if is_error_event(data):
             flow.failed = True
+            self._textless += 1
+        tokens = self._passed_tokens = max(0, flow.events - self._textless)
+        if self._first_token_ns is None:
+            if tokens:
+                self._first_token()
+        elif tokens - self._reported >= _REPORT_EVERY_TOKENS:
+            self._reported = tokens
+            self._around.desk.output(self._ask.id, tokens)
+            self._around.meter.passed(self._ask.id, tokens)
         limit, until_s = self._limit, self._down.written_s + self._around.silence_s
         if limit is not None and (limit.when() or 0) < until_s - 1:
             limit.reschedule(until_s)
@@ -227,29 +229,25 @@ class Exchange:
         self._first_token_ns = self._around.clock.now_ns()
         self._around.desk.first_token(self._ask.id)
 
-    async def _relay_plain(self, response: aiohttp.ClientResponse) -> StreamResponse:
+    async def _relay_plain(self, answer: Answer) -> StreamResponse:
         self._ask.drop_body()
-        try:
-            body = await response.read()
-        except aiohttp.ClientError as problem:
-            raise Lost(str(problem)) from problem
+        body = await answer.read()
         self._first_token()
         self._usage = usage_in(body)
         self.end = EndKind.COMPLETED
-        headers = upstream_headers(response)
-        return self._down.plain(200, body, content_type=headers.get("Content-Type", "application/json"))
+        return self._down.plain(200, body, content_type=answer.headers.get("content-type", "application/json"))
 
-    async def _pass_error(self, replica: Replica, response: aiohttp.ClientResponse) -> StreamResponse:
+    async def _pass_error(self, replica: Replica, answer: Answer) -> StreamResponse:
         """An engine's own refusal or failure, in its own words; but for those that are about the gateway's access."""
-        body = await _read_some(response)
-        status = response.status
+        body = await _read_some(answer)
+        status = answer.status
         self.end = EndKind.FAILED if status >= 500 else EndKind.REJECTED
         if status in (401, 403) or not 400 <= status < 600:
             return await self._down.fail(_unusable(replica, status))
         if self._down.opened or not body:
             text = body.decode("utf-8", "replace")[:2_000] or "no reason given"
             return await self._down.fail(Problem(status=status, code="upstream_error", message=text))
-        kind = response.headers.get("Content-Type", "application/json")
+        kind = answer.headers.get("content-type", "application/json")
         return self._down.plain(status, body, content_type=kind)
 
     async def _count(self, *, exact: bool) -> None:
@@ -319,19 +317,11 @@ class Exchange:
         )
 
 
-def _let_go(response: aiohttp.ClientResponse, *, whole: bool) -> None:
-    """Gives a connection back to the pool when its answer was read to the end; resets it otherwise."""
-    if whole:
-        response.release()
-    else:
-        drop(response)
-
-
-async def _read_some(response: aiohttp.ClientResponse) -> bytes:
+async def _read_some(answer: Answer) -> bytes:
     """An error's body, as far as anybody will read it."""
     try:
-        return await response.content.read(_LONGEST_ERROR_BYTES)
-    except aiohttp.ClientError:
+        return await answer.read(_LONGEST_ERROR_BYTES)
+    except Lost:
         return b""
 
 

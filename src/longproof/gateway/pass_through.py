@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-import aiohttp
 from aiohttp.web import BaseRequest, Response, StreamResponse
 from yarl import URL
 
@@ -19,7 +18,7 @@ from longproof.gateway.errors import ApiError, Problem, bad_request
 from longproof.gateway.fleet import Fleet, Replica
 from longproof.gateway.intake import Intake, json_object
 from longproof.gateway.keys import KeyRing
-from longproof.gateway.upstream import Lost, Unreached, drop
+from longproof.gateway.upstream import Answer, Lost, Unreached
 
 SAFE_ROUTES = (
     "/v1/embeddings",
@@ -91,28 +90,27 @@ class PassThrough:
             elif not self._keys.asks_for_keys and "Authorization" in request.headers:
                 headers["Authorization"] = request.headers["Authorization"]
             try:
-                response = await self._fleet.upstream.send(URL(replica.url + request.path), headers, body)
+                answer = await self._fleet.upstream.send(URL(replica.url + request.path), headers, body)
             except Unreached:
                 continue
             except Lost as problem:
                 raise _lost(replica, str(problem)) from problem
-            return await _whole(replica, response)
+            return await _whole(replica, answer)
         problem = Problem(
             status=503, code="no_replica", message="no replica of this model can be reached", retry_after_ns=NS_PER_S
         )
         raise ApiError(problem)
 
 
-async def _whole(replica: Replica, response: aiohttp.ClientResponse) -> Response:
+async def _whole(replica: Replica, answer: Answer) -> Response:
     try:
-        body = await response.read()
-    except aiohttp.ClientError as problem:
+        body = await answer.read()
+    except Lost as problem:
         raise _lost(replica, str(problem)) from problem
     finally:
-        if not response.content.at_eof():
-            drop(response)
-    status = response.status if 200 <= response.status < 300 or 400 <= response.status < 600 else 502
-    headers = {"Content-Type": response.headers.get("Content-Type", "application/json")}
+        answer.drop()
+    status = answer.status if 200 <= answer.status < 300 or 400 <= answer.status < 600 else 502
+    headers = {"Content-Type": answer.headers.get("content-type", "application/json")}
     return Response(status=status, body=body, headers=headers)
 
 

@@ -41,6 +41,9 @@ from longproof.gateway.upstream import Upstream
 from longproof.gateway.watching import watch_fleet
 from longproof.policy.claim_gate import ProvenLimits
 
+_COLLECT_AFTER = (10_000, 10, 10)
+"""Objects more than there were, before circles among them are looked for: a request has about three hundred while it
+runs and leaves hardly any behind, so the default of 700 would look at the same ones again and again."""
 _log = logging.getLogger("longproof.gateway")
 
 
@@ -109,6 +112,7 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         closing.push_async_callback(listener.close)
         gc.collect()
         gc.freeze()  # what exists now stays: it need not be looked through again at every collection
+        gc.set_threshold(*_COLLECT_AFTER)
         serving.ready(url)
         await stop.first.wait()
         front.health.draining = True

@@ -13,8 +13,6 @@ then placed by its true length. An input about a request that is unknown or has 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from longproof.domain.events import EngineSample
 from longproof.domain.fleet import FleetSnapshot, ReplicaState
 from longproof.domain.kv_event import KvEvent
@@ -39,8 +37,6 @@ from longproof.policy.waiting_room import WaitingRoom
 
 _ENGINE_BUSY_NS = NS_PER_S
 """How long an engine that refused without a Retry-After is left alone."""
-_SHORTEST_SHARE = 0.6
-"""Of an estimated length, what the true one may be: estimates err on the long side."""
 
 
 class Controller:
@@ -113,7 +109,7 @@ class Controller:
             return []
         replica = self._replicas[request.replica]
         if request.arrival.streamed:
-            replica.first_token(request.uncached_tokens, request.dispatched_ns, now_ns)
+            request.stretch = replica.first_token(request.uncached_tokens, request.dispatched_ns, now_ns)
         else:  # the whole answer: it says nothing of how long its prefill took
             replica.worked()
         self._bookings.prefilled(request, now_ns)
@@ -266,7 +262,7 @@ class Controller:
             uncached_tokens=arrival.input_tokens,
             held_since_ns=now_ns,
         )
-        if arrival.by_text and not arrival.exact and request.gate != self._entrance.gate(_shorter(arrival)):
+        if self._entrance.claim_ends_nearby(arrival, request.gate):
             request.counted, request.near = False, True
         if tenant.rule.budget is not None:
             request.expected_token_ns = self._entrance.expected_token_ns(arrival, group)
@@ -287,7 +283,7 @@ class Controller:
         if unfit is not None:
             if request.may_refuse:
                 return self._turn_away(request, group, unfit, now_ns)
-            surely = self._surely_unfit(request, group)
+            surely = self._entrance.surely_unfit(request, group)
             if surely is not None:
                 return self._turn_away(request, group, surely, now_ns)
             request.counted = False
@@ -329,21 +325,6 @@ class Controller:
             scores=placement.choice.scores,
         )
 
-    def _surely_unfit(self, request: Request, group: Group) -> Refusal | None:
-        """Whether even the shortest that an estimated length may be is too long: nobody is made to count that."""
-        if not request.arrival.by_text or request.arrival.exact:
-            return None
-        estimated, gate = request.arrival, request.gate
-        request.arrival = _shorter(estimated)
-        request.gate = self._entrance.gate(request.arrival)
-        unfit = self._entrance.unfit(request, group)
-        request.arrival, request.gate = estimated, gate
-        return (
-            None
-            if unfit is None
-            else replace(unfit, reason=f"{unfit.reason}; its length is estimated, and at least that")
-        )
-
     def _decided(self, request: Request, group: Group, now_ns: int, *, held_at: str | None = None) -> list[Action]:
         decision = self._decide(request, group, now_ns, held_at=held_at)
         actions: list[Action] = [] if isinstance(decision, Wait) else [decision]
@@ -376,6 +357,9 @@ class Controller:
                 replica.failed(now_ns)
             elif end.kind is EndKind.COMPLETED:
                 replica.worked()
+            if request.stretch is not None and end.cached_tokens is not None:
+                uncached = max(0, request.arrival.input_tokens - end.cached_tokens)
+                replica.prefill_was(request.stretch, uncached - request.uncached_tokens)
         self._bookings.ended(request, end, now_ns)
 
     def _pump(self, group: Group, now_ns: int) -> list[Action]:
@@ -394,8 +378,3 @@ class Controller:
         """Tokens by request that are in a cache by now; of those nobody sees the output of, what they may become."""
         there = [self._requests[request_id] for replica in replicas for request_id in replica.ledger.requests()]
         return {r.arrival.id: r.held_tokens for r in there if r.on_engine and r.arrival.streamed}
-
-
-def _shorter(arrival: Arrival) -> Arrival:
-    """As if it were as short as its estimate may be wrong."""
-    return replace(arrival, input_tokens=int(arrival.input_tokens * _SHORTEST_SHARE))

@@ -74,6 +74,12 @@ class PoolState:
             return 0
         return max(0, self.free_blocks - self.pool.watermark_blocks - self.caution_blocks)
 
+    @property
+    def enterable_blocks(self) -> int:
+        """What the next request may take: an empty pool has nobody who could grow, and to hold its watermark back would
+        starve the only one there is."""
+        return self.admissible_blocks if self.requests else self.free_blocks
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:

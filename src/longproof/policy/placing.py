@@ -82,7 +82,7 @@ class Placing:
     def find(self, request: Request, group: Group, now_ns: int, *, look: bool = False) -> Placement:
         """The replica for it now; takes nothing. `look`: ask the router even where nobody has room, for the scores."""
         replicas = self._candidates(request, group, now_ns)
-        room_ns = min((r.room_in_ns for r in replicas if r.room_in_ns is not None), default=None)
+        room_ns = min([r.room_in_ns for r in replicas if r.room_in_ns is not None], default=None)
         if not replicas or (room_ns != 0 and not look):
             return Placement(None, NOBODY, room_ns)  # nobody to ask, or no use in asking
         choice = self._choose(request, replicas, now_ns)

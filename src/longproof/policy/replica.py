@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from longproof.domain.engine_metrics import preempted
 from longproof.domain.events import EngineSample
-from longproof.domain.fleet import ReplicaState
+from longproof.domain.fleet import PrefillSource, ReplicaState
 from longproof.policy.admission import longest_total_tokens, shortage_blocks, shortages
 from longproof.policy.controller_config import BreakerRule, ReplicaRule, WatermarkRule
 from longproof.policy.drain import Drain
 from longproof.policy.ledger import Ledger
 from longproof.policy.prefill_cost import PrefillCost
-from longproof.policy.prefill_pace import PrefillPace
+from longproof.policy.prefill_pace import PrefillPace, Stretch
 from longproof.policy.watermark import Caution, marked
 
 _UNBOUNDED_BLOCKS = 1 << 40
@@ -197,12 +197,27 @@ class Replica:
         self.pending_prefill_ns -= work_ns
         self.busy_until_ns = min(self.busy_until_ns, now_ns + self.pending_prefill_ns)
 
-    def first_token(self, uncached_tokens: int, sent_ns: int, now_ns: int) -> None:
-        """The first token of a prefill was seen."""
+    def first_token(self, uncached_tokens: int, sent_ns: int, now_ns: int) -> Stretch | None:
+        """The first token of a prefill was seen. Returns what it was counted in where the rate is learned."""
         self.worked()
-        if self._pace is not None:
-            self._pace.first_token(uncached_tokens, sent_ns, now_ns)
+        if self._pace is None:
+            return None
+        stretch = self._pace.first_token(uncached_tokens, sent_ns, now_ns)
+        self.prefill = self._pace.cost
+        return stretch
+
+    def prefill_was(self, stretch: Stretch, more_tokens: int) -> None:
+        """A prefill that was counted there had so many more tokens than was thought (less: negative)."""
+        if self._pace is not None and more_tokens:
+            self._pace.corrected(stretch, more_tokens)
             self.prefill = self._pace.cost
+
+    @property
+    def prefill_source(self) -> PrefillSource:
+        """What `prefill` rests on."""
+        if self._pace is None:
+            return PrefillSource.GIVEN
+        return PrefillSource.LEARNED if self._pace.learned else PrefillSource.ASSUMED
 
     def hand_over(self, request_id: str) -> None:
         """First token: the input is in the cache, and stages that only prefill are free again."""

@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 from longproof.policy.arrivals import Arrival
 from longproof.policy.claim_gate import GateAnswer
+from longproof.policy.prefill_pace import Stretch
 from longproof.policy.queue import Ticket
 from longproof.policy.tenants import Tenant
 
@@ -41,7 +42,8 @@ class Request:
     makes of it. `held_tokens`: input and output so far, while it
     has a place at a replica; `sent_to`: where it was sent last, whether or not it still holds anything there.
     `charged_tokens`: what the ledger was asked for there; `booked_tokens`, `prefill_ns`: what its prefill counts for
-    there, and `prefilled_by_ns` when that should be done.
+    there, and `prefilled_by_ns` when that should be done. `stretch`: where its prefill was counted, if anything is
+    learned from it.
     """
 
     arrival: Arrival
@@ -69,6 +71,7 @@ class Request:
     held_tokens: int = 0
     held_since_ns: int = 0
     watched: bool = False
+    stretch: Stretch | None = None
     reason: str = ""
     _names: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
