@@ -45,10 +45,13 @@ async def shell() -> AsyncIterator[Callable[..., Awaitable[Shell]]]:
         silence_s: float = 60.0,
         tls: Tls | None = None,
         controller: Any = None,
+        prefill_url: str | None = None,
         **settings: Any,
     ) -> Shell:
         upstream = await Upstream().__aenter__()
-        replicas = [Replica(name=f"r{i}", url=url, models=(MODEL,)) for i, url in enumerate(urls)]
+        replicas = [
+            Replica(name=f"r{i}", url=url, models=(MODEL,), prefill_url=prefill_url) for i, url in enumerate(urls)
+        ]
         fleet = Fleet(tuple(replicas), upstream)
         controller = controller or StandIn([replica.name for replica in replicas], **settings)
         clock, books, routes = SystemClock(), Books(), Routes()

@@ -13,9 +13,8 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiohttp import web
-
 from longproof.errors import UsageError
+from longproof.gateway.doors import Doors
 from longproof.gateway.routes import Routes
 
 _BACKLOG = 2_048
@@ -28,6 +27,8 @@ to a connection that closes under it."""
 _SEND_BYTES = 256 << 10
 """Of the kernel's buffer per connection, where Linux would grow it to megabytes."""
 _POLL_S = 0.02
+_MOST_CONNECTIONS = 1 << 16
+_KEPT_DESCRIPTORS = 128
 
 _log = logging.getLogger("longproof.gateway")
 
@@ -57,12 +58,13 @@ class Tls:
         return context
 
 
-def _allow_many_connections() -> None:
-    """A stream takes two descriptors, and many systems begin with 1,024: as many as the system allows us."""
+def _allow_many_connections() -> int:
+    """A stream takes two descriptors, and many systems begin with 1,024: as many as the system allows us. Returns how
+    many connections that is enough for, with some left for engines, files and the ledger."""
     try:
         import resource  # noqa: PLC0415 - Unix alone has it
     except ImportError:
-        return
+        return _MOST_CONNECTIONS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and (hard == resource.RLIM_INFINITY or soft < hard):
         wanted = hard if hard != resource.RLIM_INFINITY else max(soft, 1 << 16)
@@ -70,6 +72,9 @@ def _allow_many_connections() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (OSError, ValueError) as problem:
             _log.warning("no more than %d connections at once: %s", soft // 2, problem)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(16, (soft - _KEPT_DESCRIPTORS) // 2)
+    return min(most, _MOST_CONNECTIONS)
 
 
 def _quiet() -> logging.Logger:
@@ -81,15 +86,27 @@ def _quiet() -> logging.Logger:
 
 
 class Listener:
-    """Answers HTTP/1.1 on one address with a table of routes."""
+    """Answers HTTP/1.1 on one address with a table of routes. `head_s`: a new connection that has sent no whole head
+    for so long is closed. `most_connections` at once, None = half of the descriptors that the system allows."""
 
-    def __init__(self, routes: Routes, *, host: str, port: int, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        *,
+        host: str,
+        port: int,
+        tls: Tls | None = None,
+        head_s: float = 10.0,
+        most_connections: int | None = None,
+    ) -> None:
         self._routes = routes
         self._host = host
         self._port = port
         self._tls = tls
+        self._head_s = head_s
+        self._most_connections = most_connections
         self._server: asyncio.Server | None = None
-        self._web: web.Server | None = None
+        self._doors: Doors | None = None
 
     @property
     def url(self) -> str:
@@ -100,9 +117,11 @@ class Listener:
     async def start(self) -> str:
         """Listens; returns the URL. UsageError where the address cannot be had."""
         loop = asyncio.get_running_loop()
-        _allow_many_connections()
-        self._web = web.Server(
+        enough_for = _allow_many_connections()
+        self._doors = Doors(
             self._routes,
+            most=enough_for if self._most_connections is None else self._most_connections,
+            head_s=self._head_s,
             handler_cancellation=True,  # a client that leaves cancels what is done for it, wherever that stands
             access_log=None,
             auto_decompress=False,
@@ -116,7 +135,7 @@ class Listener:
         context = None if self._tls is None else self._tls.context()
         try:
             self._server = await loop.create_server(
-                self._web, self._host, self._port, backlog=_BACKLOG, ssl=context, reuse_address=True
+                self._doors, self._host, self._port, backlog=_BACKLOG, ssl=context, reuse_address=True
             )
             for listening in self._server.sockets:
                 # inherited by every connection: what a slow reader can pile up here is bounded
@@ -148,9 +167,9 @@ class Listener:
         if self._server is not None:
             self._server.close()
             self._server = None
-        if self._web is not None:
+        if self._doors is not None:
             if cut_off:
                 _log.warning("%d requests were cut off", cut_off)
-            await self._web.shutdown(0.1)
-            self._web = None
+            await self._doors.shutdown(0.1)
+            self._doors = None
         return cut_off

@@ -37,16 +37,22 @@ def dispatch_headers(dispatch: Dispatch) -> dict[str, str]:
 
 def busy_in_stream(first: bytes) -> int | None:
     """429 or 503 where a stream begins with that refusal (vLLM 0.32 refuses streams inside a 200); else None."""
-    if not first.lstrip().startswith(_ERROR_STARTS):
-        return None
-    start = first.find(b"{")
-    end = first.find(b"\n", start)
+    error = error_at_first(first)
     try:
-        found = as_object(orjson.loads(first[start : end if end > 0 else None])) or {}
+        found = as_object(orjson.loads(error or b"null")) or {}
     except orjson.JSONDecodeError:
         return None
     code = (as_object(found.get("error")) or {}).get("code")
     return code if isinstance(code, int) and code in (429, 503) else None
+
+
+def error_at_first(first: bytes) -> bytes | None:
+    """The error's JSON where a stream begins with one; else None."""
+    if not first.lstrip().startswith(_ERROR_STARTS):
+        return None
+    start = first.find(b"{")
+    end = first.find(b"\n", start)
+    return first[start : end if end > 0 else None]
 
 
 def is_error_event(data: bytes) -> bool:

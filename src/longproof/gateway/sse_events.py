@@ -10,7 +10,7 @@ from longproof.domain.events import Usage
 from longproof.gateway.usage import has_usage, usage_in
 
 _DATA = b"data:"
-_LONGEST_EVENT_BYTES = 1 << 20
+_LONGEST_EVENT_BYTES = 64 << 10
 
 
 class EventFlow:
@@ -55,8 +55,8 @@ class EventFlow:
         if has_usage(data):
             self.usage = usage_in(data) or self.usage
         if b"[DONE]" in data and data.rstrip().endswith(b"[DONE]"):
+            self.events -= not self.done and self.events > 0  # it is the end, and counted once
             self.done = True
-            self.events -= 1
 
     def _without_usage(self, data: bytes) -> bytes:
         separator = b"\r\n\r\n" if b"\r\n\r\n" in data else b"\n\n"

@@ -128,7 +128,7 @@ class Warming:
         headers = {"Content-Type": "application/json", "X-Request-Id": dispatch.id}
         if replica.authorization is not None:
             headers["Authorization"] = replica.authorization
-        url = fleet.url(dispatch.replica, kept.content.route)
+        url = fleet.entry(dispatch.replica, kept.content.route)
         try:
             answer = await fleet.upstream.send(url, headers, kept.content.body())
             try:

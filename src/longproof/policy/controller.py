@@ -25,6 +25,7 @@ from longproof.policy.choice import Router
 from longproof.policy.controller_config import ControllerConfig
 from longproof.policy.entrance import Entrance
 from longproof.policy.expiries import Expiries
+from longproof.policy.filled import filled_tokens
 from longproof.policy.fleet_view import FleetView
 from longproof.policy.output_measure import OutputMeasure
 from longproof.policy.placing import NOBODY, Group, Placement, Placing, groups_of
@@ -50,9 +51,9 @@ class Controller:
         self._group_list = tuple(dict.fromkeys(self._groups.values()))
         self._tenants = Tenants(config)
         self._outputs = OutputMeasure()
-        self._placing = Placing(router, self._outputs, config.slo)
+        self._placing = Placing(router, self._outputs, config.slo, config.queue)
         self._entrance = Entrance(config, self._tenants)
-        self._bookings = Bookings(self._replicas, router, self._outputs, self._placing)
+        self._bookings = Bookings(self._replicas, router, self._outputs, self._placing, config.queue)
         self._requests: dict[str, Request] = {}
         self._tally = Tally()
         self._room = WaitingRoom(self._requests, self._placing, self._bookings, self._tally)
@@ -233,13 +234,11 @@ class Controller:
         """Everything, as it is."""
         view = FleetView(self.config, self._replicas, self._group_list, self._tenants, self._requests, self._router)
         now_ns = max(now_ns, self._now_ns)
-        lengths = self._lengths(*self._replicas.values())
-        for request_id in lengths:  # of a prefill that is under way, the part that should be done by now
-            request = self._requests[request_id]
-            if request.phase is Phase.PREFILLING and request.prefill_ns:
-                left = min(1.0, max(0, request.prefilled_by_ns - now_ns) / request.prefill_ns)
-                lengths[request_id] -= int(left * request.booked_tokens)
-        return view.at(now_ns, self._tally.counters(), lengths)
+        filled: dict[str, int] = {}
+        for replica in self._replicas.values():
+            there = (self._requests[request_id] for request_id in replica.ledger.requests())
+            filled |= filled_tokens(replica, there, now_ns)
+        return view.at(now_ns, self._tally.counters(), filled)
 
     # ── one request's way ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -293,7 +292,7 @@ class Controller:
             closed = self._entrance.closed(request, group, now_ns)
             if closed is not None:
                 return self._turn_away(request, group, closed, now_ns)
-        meant = placement.choice.replica in (None, held_at)
+        meant = placement.choice is NOBODY or placement.choice.replica == held_at
         if placement.replica is None and held_at is not None and meant and self._replicas[held_at].takes_new(now_ns):
             placement = Placement(self._replicas[held_at], placement.choice, 0)
         wait_ns: int | None = 0
@@ -374,7 +373,7 @@ class Controller:
         waiting = [group for group in self._group_list if len(group.queue)]
         return [action for group in waiting for action in self._room.pump(group, now_ns)]
 
-    def _lengths(self, *replicas: Replica) -> dict[str, int]:
+    def _lengths(self, replica: Replica) -> dict[str, int]:
         """Tokens by request that are in a cache by now; of those nobody sees the output of, what they may become."""
-        there = [self._requests[request_id] for replica in replicas for request_id in replica.ledger.requests()]
+        there = [self._requests[request_id] for request_id in replica.ledger.requests()]
         return {r.arrival.id: r.held_tokens for r in there if r.on_engine and r.arrival.streamed}

@@ -79,8 +79,7 @@ class Entrance:
             if arrival.only is not None:
                 return refusals.nobody_up(arrival, None)
             return refusals.no_proven_pool(arrival, gate.pool or "")
-        total = arrival.input_tokens + arrival.output_tokens
-        if not any(replica.could_hold(total) for replica in replicas):
+        if not any(replica.could_hold(arrival.input_tokens, arrival.output_tokens) for replica in replicas):
             return refusals.never_fits(arrival, replicas)
         return None
 
@@ -98,8 +97,7 @@ class Entrance:
     def closed(self, request: Request, group: Group, now_ns: int) -> Refusal | None:
         """Nobody who could hold it may be asked, nor soon."""
         arrival = request.arrival
-        total = arrival.input_tokens + arrival.output_tokens
-        able = [r for r in group.eligible(request) if r.could_hold(total)]
+        able = [r for r in group.eligible(request) if r.could_hold(arrival.input_tokens, arrival.output_tokens)]
         up = [r for r in able if r.state is ReplicaState.UP]
         if able and not up:
             return refusals.nobody_up(arrival, None)

@@ -41,9 +41,9 @@ class Request:
     `counted` False: it is not sent before its exact length is known. `near`: only the exact length tells what its claim
     makes of it. `held_tokens`: input and output so far, while it
     has a place at a replica; `sent_to`: where it was sent last, whether or not it still holds anything there.
-    `charged_tokens`: what the ledger was asked for there; `booked_tokens`, `prefill_ns`: what its prefill counts for
-    there, and `prefilled_by_ns` when that should be done. `stretch`: where its prefill was counted, if anything is
-    learned from it.
+    `output_at_ns`: when its output was last heard of, its first token included. `charged_tokens`: what the ledger was
+    asked for there; `booked_tokens`, `prefill_ns`: what its prefill counts for there, and `prefilled_by_ns` when that
+    should be done. `stretch`: where its prefill was counted, if anything is learned from it.
     """
 
     arrival: Arrival
@@ -57,6 +57,7 @@ class Request:
     near: bool = False
     charged_tokens: int = 0
     output_tokens: int = 0
+    output_at_ns: int = 0
     cached_tokens: int = 0
     uncached_tokens: int = 0
     booked_tokens: int = 0
