@@ -30,6 +30,7 @@ def rule(name: str = "a", **settings: object) -> KeyRule:
         ["Basic sk-a"],
         ["Bearer sk-a", "Bearer sk-a"],
         ["Bearer " + "k" * 9_999],
+        ["Bearer \udcff\udcfe"],  # bytes that are no UTF-8, as the HTTP parser hands them on
     ],
 )
 def test_nobody_gets_in_when_the_key_is_not_one_of_ours(given: list[str]) -> None:
