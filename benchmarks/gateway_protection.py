@@ -75,6 +75,7 @@ def fleet(url: str, model: Path, options: argparse.Namespace) -> str:
 name = "vllm"
 url = "{url}"
 tokenizer = "{model}"
+slots = {options.slots}
 
 [slo]
 itl = "{options.itl}"
@@ -283,18 +284,20 @@ def _cell(value: list[float | None], digits: int) -> str:
 
 
 def plot(turns: list[Turn], found: dict[str, dict[str, object]], options: argparse.Namespace) -> None:
-    """One column without the gateway, one with: time per token of each chat, KV usage, giants."""
+    """One column without the gateway, one with: time per token and to the first of each chat, KV usage, giants."""
     from matplotlib.figure import Figure
 
     idle = found["idle"]["tpot_ms"]["p99"][0]  # type: ignore[index]
     shown = {arm: next(turn for turn in turns if turn.arm == arm) for arm in ("without", "with")}
     end = max(s.ended_s for turn in shown.values() for s in turn.seen)
-    figure = Figure(figsize=(9.2, 5.6), layout="constrained")
-    axes = figure.subplots(3, 2, sharex=True, sharey="row", height_ratios=(3, 2, 1.6))
+    figure = Figure(figsize=(9.2, 6.8), layout="constrained")
+    axes = figure.subplots(4, 2, sharex=True, sharey="row", height_ratios=(3, 2, 2, 1.6))
     for column, (arm, turn) in enumerate(shown.items()):
-        pace, usage, rows = axes[0][column], axes[1][column], axes[2][column]
+        pace, wait, usage, rows = (row[column] for row in axes)
         done = [s for s in turn.seen if s.kind == "chat" and s.done and len(s.at) > 1]
         pace.scatter([s.at[0] for s in done], [s.tpot_s * 1e3 for s in done], s=12, color="#1f6fb4", linewidths=0)
+        wait.scatter([s.sent_s for s in done], [s.ttft_s for s in done], s=12, color="#1f6fb4", linewidths=0)
+        wait.set_ylim(bottom=0)
         pace.axhline(TARGET * idle, color="#a33", linewidth=1, linestyle="--")
         pace.set_yscale("log")
         every = found[arm]
@@ -310,7 +313,7 @@ def plot(turns: list[Turn], found: dict[str, dict[str, object]], options: argpar
         rows.set_xlabel("seconds")
         rows.set_xlim(0, end)
         rows.set_yticks([])
-        for ax in (pace, usage, rows):
+        for ax in (pace, wait, usage, rows):
             ax.spines[["top", "right"]].set_visible(False)
             ax.grid(axis="y", color="#ddd", linewidth=0.6)
             ax.set_axisbelow(True)
@@ -318,8 +321,9 @@ def plot(turns: list[Turn], found: dict[str, dict[str, object]], options: argpar
     axes[0][0].annotate(
         f"{TARGET} × p99 of idle", (end, TARGET * idle), ha="right", va="bottom", fontsize=8, color="#a33"
     )
-    axes[1][0].set_ylabel("vLLM's KV pool, %\n▾ preemption")
-    axes[2][0].set_ylabel("giants\n(orange: to the\nfirst token)")
+    axes[1][0].set_ylabel("chats: s to the\nfirst token")
+    axes[2][0].set_ylabel("vLLM's KV pool, %\n▾ preemption")
+    axes[3][0].set_ylabel("giants\n(orange: to the\nfirst token)")
     figure.savefig(options.plot, dpi=150, metadata={"Date": None} if str(options.plot).endswith(".svg") else None)
 
 
@@ -338,6 +342,7 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=512, help="vLLM's --max-num-batched-tokens")
     parser.add_argument("--chunk", type=int, default=128, help="vLLM's --long-prefill-token-threshold; 0: none")
     parser.add_argument("--itl", default="100ms", help="what the gateway promises between tokens")
+    parser.add_argument("--slots", type=int, default=6, help="streams that the gateway lets run together")
     parser.add_argument("--share", type=float, default=0.5, help="of the time that giants may take from chats")
     parser.add_argument("--giants", type=int, default=4, help="in each burst")
     parser.add_argument("--bursts", type=int, default=1)

@@ -67,6 +67,16 @@ async def test_the_answer_is_the_decode_sides_when_the_prefill_side_has_computed
     assert [end.kind for end in gateway.controller.ended.values()] == [EndKind.COMPLETED]
 
 
+async def test_a_clients_own_transfer_is_refused_and_reaches_no_side(shell: Start) -> None:
+    pair = PdPair(SIDE, SIDE)
+    async with pair as (prefill, decode):
+        gateway = await shell([decode], prefill_url=prefill)
+        response = await gateway.chat(kv_transfer_params=FOREIGN)  # it names hosts, and other people's requests
+        assert (response.status, (await response.json())["error"]["code"]) == (400, "field_not_allowed")
+    assert not pair.prefill.log.requests
+    assert not pair.decode.log.requests
+
+
 async def test_what_the_prefill_side_had_cached_is_on_the_books_when_a_prompt_comes_again(shell: Start) -> None:
     pair = PdPair(SIDE, SIDE)
     async with pair as (prefill, decode):

@@ -36,7 +36,7 @@ def with_overdue_giant() -> Controller:
     """A chat streams since 0; the giant came at 1 s and is overdue since 11 s."""
     gateway = gateway_of(rule_of())
     streaming(gateway, "chat", 0)
-    assert isinstance(gateway.on_arrival(arrival("giant", 5_000), S), Wait)
+    assert isinstance(gateway.on_arrival(arrival("giant", 5_000, 1_000), S), Wait)
     assert gateway.on_tick(11 * S + 1) == []
     return gateway
 
@@ -52,7 +52,7 @@ def test_it_goes_when_the_last_stream_has_ended_and_others_wait_for_its_first_to
 
 def test_the_next_one_lets_the_others_have_their_share_of_the_time() -> None:
     gateway = with_overdue_giant()
-    gateway.on_arrival(arrival("next", 5_000), 2 * S)
+    gateway.on_arrival(arrival("next", 5_000, 1_000), 2 * S)
     gateway.on_finish("chat", DONE, 13 * S)
     gateway.on_first_token("giant", 18 * S)
     gateway.on_finish("giant", DONE, 18 * S)  # "next" goes at once: nothing streams
@@ -66,12 +66,12 @@ def test_the_next_one_lets_the_others_have_their_share_of_the_time() -> None:
 
 def test_a_small_share_keeps_the_streams_for_longer() -> None:
     gateway = gateway_of(rule_of(), share=0.1)
-    gateway.on_arrival(arrival("giant", 5_000), 0)
+    gateway.on_arrival(arrival("giant", 5_000, 1_000), 0)
     streams_from = 5 * S
     assert isinstance(gateway.on_arrival(arrival("a", 20, 10), S), Wait)
     gateway.on_first_token("giant", streams_from)  # alone for 5 s: the others have 45 s
     gateway.on_first_token("a", streams_from + 20 * MS)
-    gateway.on_arrival(arrival("next", 5_000), 30 * S)
+    gateway.on_arrival(arrival("next", 5_000, 1_000), 30 * S)
     assert gateway.on_tick(45 * S) == []
     assert isinstance(gateway.on_arrival(arrival("b", 20, 10), 49 * S), Dispatch)
 
@@ -79,14 +79,14 @@ def test_a_small_share_keeps_the_streams_for_longer() -> None:
 @pytest.mark.parametrize("end", [LEFT, Ended(kind=EndKind.FAILED)])
 def test_others_go_on_when_it_ends_before_its_first_token(end: Ended) -> None:
     gateway = gateway_of(rule_of())
-    gateway.on_arrival(arrival("giant", 5_000), 0)
+    gateway.on_arrival(arrival("giant", 5_000, 1_000), 0)
     gateway.on_arrival(arrival("a", 20, 10), S)
     assert [action.id for action in gateway.on_finish("giant", end, 2 * S)] == ["a"]
 
 
 def test_others_go_on_when_the_engine_would_not_have_it() -> None:
     gateway = gateway_of(rule_of())
-    gateway.on_arrival(arrival("giant", 5_000), 0)
+    gateway.on_arrival(arrival("giant", 5_000, 1_000), 0)
     gateway.on_arrival(arrival("a", 20, 10), S)
     gateway.on_refused_by_engine("giant", 100 * MS, 2 * S)
     assert "a" in [action.id for action in gateway.on_tick(3 * S)]
@@ -95,7 +95,7 @@ def test_others_go_on_when_the_engine_would_not_have_it() -> None:
 def test_it_is_sent_elsewhere_when_another_replica_has_no_streams() -> None:
     gateway = gateway_of(rule_of("r0"), rule_of("r1"))
     streaming(gateway, "chat", 0)
-    sent = gateway.on_arrival(arrival("giant", 5_000), S)
+    sent = gateway.on_arrival(arrival("giant", 5_000, 1_000), S)
     assert isinstance(sent, Dispatch)
     assert sent.replica == "r1"
     sent = gateway.on_arrival(arrival("a", 20, 10), S)
@@ -132,8 +132,8 @@ def test_it_waits_like_any_other_when_its_bound_was_held_while_it_was_counted() 
 
 def test_streams_may_end_first_when_it_has_waited_in_line_for_long() -> None:
     gateway = gateway_of(rule_of())
-    gateway.on_arrival(arrival("giant", 5_000, 100), 0)
-    gateway.on_arrival(arrival("next", 5_000), 0)
+    gateway.on_arrival(arrival("giant", 5_000, 1_000), 0)
+    gateway.on_arrival(arrival("next", 5_000, 1_000), 0)
     gateway.on_arrival(arrival("a", 20, 10), S)
     assert [action.id for action in gateway.on_first_token("giant", 30 * S)] == ["a"]
     gateway.on_first_token("a", 30 * S + 20 * MS)
@@ -145,3 +145,12 @@ def test_streams_may_end_first_when_it_has_waited_in_line_for_long() -> None:
     for name in ("giant", "a"):
         assert gateway.on_finish(name, DONE, 62 * S) == []
     assert [action.id for action in gateway.on_finish("b", DONE, 63 * S)] == ["next"]
+
+
+def test_it_answers_alone_as_well_when_that_is_soon_done() -> None:
+    gateway = gateway_of(rule_of())
+    # 125 tokens at 10 ms are a quarter of 5,000 tokens at 1 ms
+    gateway.on_arrival(arrival("giant", 5_000, 125), 0)
+    gateway.on_arrival(arrival("a", 20, 10), S)
+    assert gateway.on_first_token("giant", 5 * S) == []
+    assert [action.id for action in gateway.on_finish("giant", DONE, 6 * S)] == ["a"]

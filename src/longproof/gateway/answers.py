@@ -34,10 +34,13 @@ async def whole_body(answer: Answer, limit_bytes: int = MOST_ANSWER_BYTES) -> by
 
 async def error_body(answer: Answer) -> bytes:
     """An error's body, as far as anybody will read it."""
+    body = b""
     try:
-        return await answer.read(_MOST_ERROR_BYTES)
+        while len(body) < _MOST_ERROR_BYTES and (part := await answer.read_some()):
+            body += part
     except Lost:
-        return b""
+        pass  # what came of it will do
+    return body[:_MOST_ERROR_BYTES]
 
 
 def engine_problem(status: int, body: bytes) -> Problem | None:

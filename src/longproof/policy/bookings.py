@@ -22,6 +22,9 @@ from longproof.policy.placing import Group, Placing
 from longproof.policy.replica import Replica
 from longproof.policy.request_state import Phase, Request
 
+_SOON = 0.25
+"""Whose prefill runs alone also answers alone, if all it may answer takes no more than this of its prefill's time: its
+long context slows every step of those beside it, and they would hardly wait longer."""
 _OUTPUT_WEIGHT = 2
 """An output token counts as so many input tokens of service (as in VTC, arXiv 2401.00588, section 3)."""
 
@@ -87,7 +90,8 @@ class Bookings:
         assert request.replica is not None
         replica = self._replicas[request.replica]
         replica.end_prefill(request.booked_tokens, request.prefill_ns, now_ns)
-        replica.stand_no_longer_alone(request.arrival.id, self._rule.overdue_share, now_ns)
+        if request.arrival.output_tokens * replica.decode_ns_per_token > _SOON * request.prefill_ns:
+            replica.stand_no_longer_alone(request.arrival.id, self._rule.overdue_share, now_ns)
         replica.hand_over(request.arrival.id)
         replica.decoding += 1
         request.phase, request.output_at_ns = Phase.DECODING, now_ns
@@ -101,7 +105,7 @@ class Bookings:
             replica.decoding -= 1
         else:
             replica.end_prefill(request.booked_tokens, request.prefill_ns, now_ns)
-            replica.stand_no_longer_alone(request.arrival.id, self._rule.overdue_share, now_ns)
+        replica.stand_no_longer_alone(request.arrival.id, self._rule.overdue_share, now_ns)
         replica.release(request.arrival.id, request.booked_ns, now_ns)
         self._off(request, now_ns)
         request.phase = Phase.DECIDING

@@ -25,6 +25,7 @@ from longproof.policy.choice import Router
 from longproof.policy.controller_config import ControllerConfig
 from longproof.policy.entrance import Entrance
 from longproof.policy.expiries import Expiries
+from longproof.policy.filled import filled_tokens
 from longproof.policy.fleet_view import FleetView
 from longproof.policy.output_measure import OutputMeasure
 from longproof.policy.placing import NOBODY, Group, Placement, Placing, groups_of
@@ -230,16 +231,11 @@ class Controller:
         """Everything, as it is."""
         view = FleetView(self.config, self._replicas, self._group_list, self._tenants, self._requests, self._router)
         now_ns = max(now_ns, self._now_ns)
-        lengths = self._lengths(*self._replicas.values())
-        for request in self._requests.values():
-            if request.on_engine and not request.arrival.streamed and request.replica is not None:
-                lengths[request.arrival.id] = self._unseen_tokens(request, now_ns)
-        for request_id in lengths:  # of a prefill that is under way, the part that should be done by now
-            request = self._requests[request_id]
-            if request.phase is Phase.PREFILLING and request.prefill_ns:
-                left = min(1.0, max(0, request.prefilled_by_ns - now_ns) / request.prefill_ns)
-                lengths[request_id] -= int(left * request.booked_tokens)
-        return view.at(now_ns, self._tally.counters(), lengths)
+        filled: dict[str, int] = {}
+        for replica in self._replicas.values():
+            there = (self._requests[request_id] for request_id in replica.ledger.requests())
+            filled |= filled_tokens(replica, there, now_ns)
+        return view.at(now_ns, self._tally.counters(), filled)
 
     # ── one request's way ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -360,14 +356,7 @@ class Controller:
         waiting = [group for group in self._group_list if len(group.queue)]
         return [action for group in waiting for action in self._room.pump(group, now_ns)]
 
-    def _unseen_tokens(self, request: Request, now_ns: int) -> int:
-        """What a request whose answer nobody sees should be by now, at the pace of the streams beside it."""
-        if request.phase is not Phase.DECODING or request.replica is None:
-            return request.arrival.input_tokens
-        made = (now_ns - request.output_at_ns) // self._replicas[request.replica].decode_ns_per_token
-        return request.arrival.input_tokens + min(made, request.arrival.output_tokens)
-
-    def _lengths(self, *replicas: Replica) -> dict[str, int]:
+    def _lengths(self, replica: Replica) -> dict[str, int]:
         """Tokens by request that are in a cache by now; of those nobody sees the output of, what they may become."""
-        there = [self._requests[request_id] for replica in replicas for request_id in replica.ledger.requests()]
+        there = [self._requests[request_id] for request_id in replica.ledger.requests()]
         return {r.arrival.id: r.held_tokens for r in there if r.on_engine and r.arrival.streamed}

@@ -132,6 +132,13 @@ class Account:
         """Blocks of the prefix a request refers to."""
         return 0 if hold.pin is None else self.span_blocks(0, hold.pin.depth)
 
+    def unfilled_blocks(self, hold: _Hold, tokens: int) -> int:
+        """Of the prefix that a request of `tokens` so far refers to, the blocks beyond them that nobody else uses."""
+        if hold.pin is None or tokens >= hold.pin.depth * self.block_tokens:
+            return 0
+        start = max(self.prefixes.alone_from(hold.pin), -(-tokens // self.block_tokens))
+        return self.span_blocks(start, hold.pin.depth) if start < hold.pin.depth else 0
+
     def new_blocks(self, tokens: int, found: int) -> int:
         """Blocks that `tokens` need beyond `found` named blocks that are in use already."""
         return self.pool.need.blocks(tokens) - (self.span_blocks(0, found) if found else 0)
@@ -287,7 +294,8 @@ class Ledger:
 
     def used_blocks(self, tokens: Mapping[str, int]) -> dict[str, int]:
         """Blocks by pool that are filled by now, when each request is `tokens` long: prefixes in use once, and of what
-        is reserved the part that has been reached. A request that is not named has filled all it reserved."""
+        is reserved the part that has been reached, of its prefix too where nobody else uses it. A request that is not
+        named has filled all it reserved."""
         used = {name: account.shared_blocks for name, account in self.accounts.items()}
         for request, held in self._holds.items():
             length = tokens.get(request)
@@ -295,6 +303,7 @@ class Ledger:
                 account, blocks = self.accounts[name], hold.own_blocks
                 if length is not None:
                     blocks = min(blocks, max(0, account.pool.need.blocks(length) - account.pinned_blocks(hold)))
+                    blocks -= account.unfilled_blocks(hold, length)
                 used[name] += blocks
         return used
 

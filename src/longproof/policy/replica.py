@@ -53,6 +53,7 @@ class Replica:
         self.pending_prefill_tokens = 0
         self.pending_prefill_ns = 0
         self.busy_until_ns = 0
+        self.prefilled_at_ns = 0
         self.prefilling = 0
         self.decoding = 0
         self.room_in_ns: int | None = 0
@@ -227,18 +228,19 @@ class Replica:
 
     def end_prefill(self, tokens: int, work_ns: int, now_ns: int) -> None:
         """Its first token came, or it will not."""
+        self.prefilled_at_ns = max(self.prefilled_at_ns, now_ns)
         self.prefilling -= 1
         self.pending_prefill_tokens -= tokens
         self.pending_prefill_ns -= work_ns
         self.busy_until_ns = min(self.busy_until_ns, now_ns + self.pending_prefill_ns)
 
     def stand_alone(self, request_id: str, now_ns: int) -> None:
-        """Its prefill is to run with nobody beside it: nothing else gets room before its first token."""
+        """Its prefill is to run with nobody beside it: nothing else gets room meanwhile."""
         self.alone_for = request_id
         self._alone_since_ns = self.emptying_since_ns if self.emptying_for == request_id else now_ns
 
     def stand_no_longer_alone(self, request_id: str, share: float, now_ns: int) -> None:
-        """Its first token came, or it will not. What others waited for it they have for themselves now, before they
+        """Its first token came, or it is over. What others waited for it they have for themselves now, before they
         are made to wait again: so that such prefills take no more than `share` of the time."""
         if self.alone_for == request_id:
             self.alone_for = None

@@ -132,6 +132,13 @@ class SharedPrefixes:
                 self._join(pin.own.parent)
             pin.own = None
 
+    def alone_from(self, pin: Pin) -> int:
+        """The depth from which on nobody but this pin refers to its path."""
+        edge, depth = pin.leaf, pin.depth
+        while edge.refs == 1 and edge.parent is not None:
+            depth, edge = edge.start, edge.parent
+        return depth
+
     def unpin(self, pin: Pin) -> Span:
         """Refer no longer. Returns the blocks that nobody refers to any more; they are the last ones of the path."""
         edge: _Edge | None = pin.leaf

@@ -13,7 +13,7 @@ from longproof.quality.tasks import FAMILIES, chance_of
 from longproof.stats.cell import fewest_to_certify
 
 DEFAULT_FAMILIES = ("literal", "multi-key-8", "absent", "code-definition")
-"""One that most models hold, one that falls with length, one that shows a bias for yes or no, and one of real code."""
+"""One that most models hold, one among others alike, one that shows a bias for yes or no, and one of real code."""
 _CURVE_ANSWERS = 8
 _CERTIFY_ANSWERS = 60
 _SHORTEST_TOKENS = 512
