@@ -68,7 +68,7 @@ class Generations:
 
     async def _answer(self, request: BaseRequest, route: Route) -> StreamResponse:
         rule = self._keys.rule_of(request.headers.getall("Authorization", ()))
-        body = await self._intake.read(request)
+        body = await self._intake.read(request, rule.name)
         held = len(body)
         try:
             held += await self._intake.weigh(body)

@@ -38,9 +38,12 @@ class Intake:
     body_timeout_s: float
     fields: FieldRule = field(default_factory=FieldRule)
     open_bytes: int = 0
+    _arriving: dict[str, int] = field(default_factory=dict[str, int])
+    """Bytes of bodies that are not whole yet, by key."""
 
-    async def read(self, request: BaseRequest) -> bytes:
-        """The whole body; its bytes count as open until they are given to `release`. ApiError 413, 408, 415, 503."""
+    async def read(self, request: BaseRequest, key: str = "") -> bytes:
+        """The whole body; its bytes count as open until they are given to `release`. Those that are still arriving with
+        one `key` may take half of what all may. ApiError 413, 408, 415, 503."""
         _require_plain(request)
         announced = request.content_length
         if announced is not None and announced > self.body_limit_bytes:
@@ -59,8 +62,11 @@ class Intake:
                 while part := await reader.readany():
                     held += len(part)
                     self.open_bytes += len(part)
+                    self._arriving[key] = self._arriving.get(key, 0) + len(part)
                     if held > self.body_limit_bytes:
                         raise _too_large(self.body_limit_bytes, None)
+                    if key and self._arriving[key] > max(self.open_limit_bytes // 2, self.body_limit_bytes):
+                        raise _too_much_open(self.open_limit_bytes // 2)
                     if self.open_bytes > self.open_limit_bytes:
                         raise _too_much_open(self.open_limit_bytes)
                     parts.append(part)
@@ -73,6 +79,9 @@ class Intake:
             if isinstance(problem, RequestPayloadError):
                 raise bad_request("the body is not framed as its headers say", code="invalid_framing") from None
             raise
+        finally:
+            if held:
+                self._arriving[key] -= held
 
     async def weigh(self, body: bytes) -> int:
         """Bytes that the body takes beside itself once it is parsed; they count as open until they are given to
