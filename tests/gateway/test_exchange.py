@@ -161,14 +161,17 @@ async def test_nothing_is_generated_twice_when_an_engine_dies_before_its_answer(
     assert len(second.log.requests) == 0
 
 
+@pytest.mark.parametrize("options", [{}, {"stream_options": {"include_usage": True}}])
 async def test_the_stream_ends_with_an_error_event_when_the_engine_cuts_it(
-    shell: Start,
+    shell: Start, options: dict[str, object]
 ) -> None:  # hindsight#1567
     first, second = lying_engine(HONEST.lying(CutStream(after_tokens=3, where="in_event"))), lying_engine()
     async with first as one, second as two:
         gateway = await shell([one, two])
-        response = await gateway.chat(stream=True)
+        response = await gateway.chat(stream=True, **options)
         raw = await response.read()
+    assert len(events_of(raw)) == 5  # the role, three tokens, the error: each can be read, and nothing stands between
+    assert raw.count(b"data: ") == 6
     last = [line for line in raw.split(b"\n") if line.startswith(b"data: ")][-2:]
     assert json.loads(last[0][6:])["error"]["code"] == "replica_lost"
     assert last[1] == b"data: [DONE]"
@@ -355,3 +358,18 @@ async def test_the_exact_length_is_told_when_the_controller_asks_for_it(shell: S
     assert response.status == 200
     (counted,) = gateway.controller.names("counted")
     assert gateway.books.intents[0].input_tokens == counted
+
+
+async def test_whoever_is_connected_is_served_when_the_gateway_drains(shell: Start) -> None:
+    async with lying_engine() as url:
+        gateway = await shell([url])
+        clients = [socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2]))) for _ in range(5)]
+        for client in clients:
+            client.sendall(post(max_tokens=2))
+        # nobody has accepted them: the event loop had no turn since
+        cut_off = await gateway.listener.drain(grace_s=0, within_s=30)
+        answers = [await asyncio.to_thread(client.recv, 64) for client in clients]
+        for client in clients:
+            client.close()
+    assert cut_off == 0
+    assert [answer.split(b"\r\n")[0] for answer in answers] == [b"HTTP/1.1 200 OK"] * 5

@@ -123,7 +123,7 @@ class Exchange:
         try:
             self._ticket, wait = desk.arrive(arrival)
             if wait is not None and wait.count:
-                self._counting = asyncio.create_task(self._count(exact=not wait.reserved))
+                self._counting = asyncio.create_task(self._count(exact=wait.exact))
             if self._ask.stream:
                 self._down.keep_alive()
             return await self._serve(self._ticket)
