@@ -10,8 +10,9 @@ What it does not understand it leaves to the engine: the body goes upstream as i
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeAlias, cast
 
 import orjson
 from aiohttp.web import BaseRequest, RequestPayloadError
@@ -27,6 +28,8 @@ from longproof.gateway.owner_fields import FieldRule
 MOST_OUTPUT_TOKENS = 2**40
 MOST_CHOICES = 128  # OpenAI's own bound of n
 LONGEST_NAME = 512
+DEEPEST = 200
+Container: TypeAlias = "Json | list[object]"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,7 +148,24 @@ def json_object(body: bytes) -> Json:
         raise bad_request(f"the body is not JSON: {problem}", code="invalid_json") from None
     if not isinstance(fields, dict):
         raise bad_request("the body must be a JSON object")
+    _require_shallow(cast(Json, fields), body)
     return cast(Json, fields)
+
+
+def _require_shallow(fields: Json, body: bytes) -> None:
+    """ApiError 400 for what orjson reads (1,024 levels) and will not write again (254)."""
+    if body.count(b"[") + body.count(b"{") <= DEEPEST:
+        return
+    level, depth = [cast(Container, fields)], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise bad_request(f"the body nests deeper than {DEEPEST} levels", code="invalid_json")
+        level = [cast(Container, child) for item in level for child in _inside(item) if isinstance(child, dict | list)]
+
+
+def _inside(item: Container) -> Iterable[object]:
+    return item.values() if isinstance(item, dict) else item
 
 
 def _require_prompt(fields: Json, route: Route) -> None:
