@@ -58,3 +58,11 @@ def test_a_prefix_that_streams_use_is_filled_whoever_else_waits_with_it() -> Non
     assert used(gateway, S) == 50
     gateway.on_first_token("b", 2 * S)
     assert used(gateway, 2 * S) == 80
+
+
+def test_a_prefill_goes_on_when_one_behind_it_is_cancelled() -> None:
+    gateway = gateway_of()
+    gateway.on_arrival(arrival("a", 1_000), 0)
+    gateway.on_arrival(arrival("b", 500), 1)
+    gateway.cancel("b", 400 * MS)
+    assert used(gateway, 500 * MS) == 50

@@ -37,12 +37,14 @@ def filled_tokens(replica: Replica, requests: Iterable[Request], now_ns: int) ->
 
 def _prefilled(replica: Replica, requests: list[Request], filled: dict[str, int], now_ns: int) -> None:
     step = replica.rule.step_tokens
+    if step is not None:
+        step = max(1, step - replica.decoding)  # each stream has its token of every step
     left = 0 if step is None else step
     for place, request in enumerate(requests):
         done = 0
         if place == 0 and request.prefill_ns:
-            began_ns = max(request.dispatched_ns, replica.prefilled_at_ns)
-            share = min(1.0, max(0, now_ns - began_ns) / request.prefill_ns)
+            took_ns = now_ns - replica.prefill_began_ns(request.dispatched_ns)
+            share = min(1.0, max(0, took_ns) / request.prefill_ns)
             done = int(share * request.booked_tokens)
             done -= done % step if step else 0
         taken = min(left, request.booked_tokens - done)
