@@ -55,6 +55,8 @@ class Replica:
         self.pending_prefill_tokens = 0
         self.pending_prefill_ns = 0
         self.busy_until_ns = 0
+        self.prefill_seen: tuple[str, int, int] | None = None
+        """By the engine's figure: a request, how many uncached tokens of it were in the cache, and when."""
         self._prefills_ended: deque[tuple[int, int]] = deque(maxlen=_ENDS_KEPT)
         self.prefilling = 0
         self.decoding = 0
@@ -327,6 +329,11 @@ class Replica:
                 self.ledger.set_foreign(name, 0)
         return self._usage_has_cache
 
+    @property
+    def usage(self) -> float | None:
+        """The engine's last figure of what is in use; None where it has none, or counts what is only cached."""
+        return None if self.sample is None or self._usage_has_cache else self.sample.kv_usage
+
     def apply_caution(self, now_ns: int) -> None:
         """Hold back what caution says by now."""
         share = self.caution.share(now_ns)
@@ -349,5 +356,5 @@ class Replica:
             self.ledger.set_foreign(name, 0)
         self.prefilling = self.decoding = self.pending_prefill_tokens = self.pending_prefill_ns = 0
         self.busy_until_ns = self.not_before_ns = self._failures = 0
-        self.sample = self.alone_for = None
+        self.sample = self.alone_for = self.prefill_seen = None
         self._excess.clear()
