@@ -39,7 +39,7 @@ from longproof.gateway.kv_wire import read_batch
 from longproof.gateway.ledger_journal import read_segment
 from longproof.gateway.owner_fields import FieldRule
 from longproof.gateway.prefixes import NAME_PATTERN
-from longproof.gateway.replies import busy_in_stream, is_error_event, sends_text
+from longproof.gateway.replies import busy_in_stream, error_at_first, is_error_event, role_events
 from longproof.gateway.sse_events import EventFlow
 from longproof.gateway.template_limits import Budget
 from longproof.gateway.tracing import _PARENT
@@ -127,7 +127,8 @@ def events(data: bytes) -> None:
         assert min(usage.prompt_tokens or 0, usage.completion_tokens or 0, usage.cached_tokens or 0) >= 0
     busy_in_stream(data)
     is_error_event(data)
-    sends_text(data)
+    assert role_events(data) >= 0
+    error_at_first(data)
     problem = engine_problem(500, data)
     assert problem is None or orjson.loads(problem.body())["error"]["message"]
 

@@ -131,7 +131,7 @@ async def fleet(
         watched = Watched(name="a", engine=engine, connect=lambda: connect(url), sources=(source,), probed=probed)
         rules = WatchRules(
             every_s=0.05,
-            check=CheckRules(count=counting.count, wait_s=wait_s, retry_s=0.2),
+            check=CheckRules(count=counting.by_tokens, wait_s=wait_s, retry_s=0.2),
             trust=lambda _, good: trusted.append(good),
             doubt=lambda _: doubt,
         )

@@ -17,6 +17,7 @@ from longproof.gateway.config import config_from
 from longproof.gateway.fleet import Fleet, Replica
 from longproof.gateway.introduce import meet
 from longproof.gateway.launched import running_replicas
+from longproof.gateway.owner_fields import FieldRule
 from longproof.gateway.pair_prefill import with_fields
 from longproof.gateway.upstream import Upstream
 from longproof.policy.arrivals import EndKind
@@ -48,7 +49,10 @@ async def test_the_answer_is_the_decode_sides_when_the_prefill_side_has_computed
     pair = PdPair(SIDE, SIDE)
     async with pair as (prefill, decode):
         gateway = await shell([decode], prefill_url=prefill)
-        response = await gateway.chat(stream=stream, max_completion_tokens=8, min_tokens=8)
+        # what the client says of transfers is overruled even where the field is allowed: it names hosts, and other
+        # people's requests
+        gateway.intake.fields = FieldRule(allowed=frozenset({"kv_transfer_params"}))
+        response = await gateway.chat(stream=stream, max_completion_tokens=8, min_tokens=8, kv_transfer_params=FOREIGN)
         raw = await response.read()
     assert response.status == 200, raw
     first, second = pair.prefill.log.last, pair.decode.log.last

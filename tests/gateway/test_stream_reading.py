@@ -76,6 +76,17 @@ def test_nothing_is_changed_when_the_client_asked_for_usage(cuts: list[int]) -> 
     assert flow.usage is not None
 
 
+@pytest.mark.parametrize("hide", [True, False])
+def test_half_an_event_is_no_part_of_the_answer_when_the_rest_never_comes(hide: bool) -> None:
+    flow = EventFlow(hide_usage=hide)
+    assert flow.take(TOKEN + b'data: {"choices":[{"del') + flow.end() == TOKEN
+    assert flow.events == 1
+    error = b'data: {"error":{"message":"gone"}}'  # whole, though nothing ends it
+    assert EventFlow(hide_usage=hide).take(error) == b""
+    flow = EventFlow(hide_usage=hide)
+    assert flow.take(TOKEN + error) + flow.end() == TOKEN + error
+
+
 def test_the_end_is_seen_when_its_blank_line_is_missing() -> None:
     for hide in (True, False):
         flow = EventFlow(hide_usage=hide)

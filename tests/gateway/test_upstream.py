@@ -235,6 +235,70 @@ async def test_the_engine_has_to_wait_when_nobody_reads_its_answer(upstream: Ups
     assert size == total
 
 
+async def test_every_piece_goes_on_at_once_when_an_answer_is_piped(upstream: Upstream) -> None:
+    engine = Engine(CHUNKED + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
+    async with listening(engine.serve) as url:
+        came: list[bytes] = []
+        answer = await upstream.send(url, {}, b"{}")
+        assert await answer.pipe(lambda data: came.append(data) is None)
+        assert b"".join(came) == b"abcde"
+        assert await answer.pipe(lambda _: False)  # nothing more comes: there is nothing to refuse
+
+
+async def test_the_engine_has_to_wait_when_a_sink_wants_no_more(upstream: Upstream) -> None:
+    total = 32 << 20
+    piped, sent = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % total)
+        await piped.wait()
+        for _ in range(total >> 20):
+            writer.write(b"x" * (1 << 20))
+            await writer.drain()
+        sent.set()
+
+    async with listening(serve) as url:
+        answer = await upstream.send(url, {}, b"{}")
+        sizes: list[int] = []
+        asyncio.get_running_loop().call_soon(piped.set)  # nothing has come yet when it is piped
+
+        def take(data: bytes) -> bool:
+            sizes.append(len(data))
+            return False
+
+        for pieces in (1, 2, 3):
+            assert not await answer.pipe(take)
+            for _ in range(50):
+                await asyncio.sleep(0.001)
+            assert len(sizes) == pieces
+            assert not sent.is_set()
+        assert await answer.pipe(lambda data: sizes.append(len(data)) is None)
+    assert sum(sizes) == total
+
+
+async def test_what_a_sink_raises_ends_the_pipe(upstream: Upstream) -> None:
+    engine = Engine(CHUNKED + b"3\r\nabc\r\n0\r\n\r\n")
+
+    def take(_: bytes) -> bool:
+        raise ConnectionResetError("the client has left")
+
+    async with listening(engine.serve) as url:
+        answer = await upstream.send(url, {}, b"{}")
+        with pytest.raises(ConnectionResetError):
+            await answer.pipe(take)
+
+
+async def test_lost_when_a_piped_answer_is_cut(upstream: Upstream) -> None:
+    engine = Engine(CHUNKED + b"3\r\nabc\r\n", close=True)
+    async with listening(engine.serve) as url:
+        answer = await upstream.send(url, {}, b"{}")
+        came: list[bytes] = []
+        with pytest.raises(Lost):
+            await answer.pipe(lambda data: came.append(data) is None)
+    assert came == [b"abc"]
+
+
 async def test_the_engine_sees_the_end_when_an_answer_is_dropped(upstream: Upstream) -> None:
     engine = Engine(CHUNKED + b"3\r\nabc\r\n")
     async with listening(engine.serve) as url:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import orjson
 
 from longproof.engines.json_fields import as_object, as_text
+from longproof.gateway.engine_connection import Answer, Lost
 from longproof.gateway.errors import Problem
-from longproof.gateway.upstream import Answer, Lost
 
 MOST_ANSWER_BYTES = 256 << 20
 """Of an answer that is no stream: 128 choices of 8,192 tokens with 20 log probabilities each are less."""
@@ -22,8 +22,9 @@ class AnswerTooLarge(Lost):
 
 
 async def whole_body(answer: Answer, limit_bytes: int = MOST_ANSWER_BYTES) -> bytes:
-    """All of a body. AnswerTooLarge; Lost when the connection breaks."""
-    if int(answer.headers.get("content-length", 0)) > limit_bytes:
+    """All of a body. Lost; AnswerTooLarge, which leaves the answer to be dropped."""
+    announced = answer.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > limit_bytes:
         raise AnswerTooLarge(limit_bytes)
     body = await answer.read(limit_bytes + 1)
     if len(body) > limit_bytes:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 
 from aiohttp.web import StreamResponse
 
@@ -122,7 +123,7 @@ class Exchange:
         try:
             self._ticket, wait = desk.arrive(arrival)
             if wait is not None and wait.count:
-                self._counting = asyncio.create_task(self._count(exact=not wait.reserved))
+                self._counting = asyncio.create_task(self._count(exact=wait.exact))
             if self._ask.stream:
                 self._down.keep_alive()
             return await self._serve(self._ticket)
@@ -217,11 +218,13 @@ class Exchange:
                 raise SideFailed(side_problem("decode", 502, error))
             self._ask.drop_body()  # nothing will be sent a second time
             await down.open()
-            while data:
+            while data and not down.first_byte:
                 if out := flow.take(data):
                     await down.send(out)
                 self._note(flow, data)
-                data = await answer.read_some()
+                data = b"" if down.first_byte else await answer.read_some()
+            while not await answer.pipe(partial(self._pass_on, flow)):
+                await down.taken()
             if rest := flow.end():
                 await down.send(rest)
         finally:
@@ -233,6 +236,13 @@ class Exchange:
         if not flow.failed:
             self.end = EndKind.COMPLETED
         return await down.end()
+
+    def _pass_on(self, flow: EventFlow, data: bytes) -> bool:
+        """What came from the engine, to the client: called for every read of every stream."""
+        out = flow.take(data)
+        go_on = not out or self._down.put(out)
+        self._note(flow, data)
+        return go_on
 
     def _note(self, flow: EventFlow, data: bytes) -> None:
         """Progress, for ledger and books: coarse, since it is called for every chunk."""

@@ -130,6 +130,7 @@ class Generations:
             exact=bound.exact,
             output_tokens=output_tokens,
             blocks=bound.blocks,
+            by_text=bound.by_text,
             priority=ask.priority,
             session=ask.session,
             streamed=ask.stream,

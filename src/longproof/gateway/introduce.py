@@ -23,7 +23,7 @@ from longproof.engines.link import Link
 from longproof.engines.pd_connect import connect_pair
 from longproof.engines.registry import connect
 from longproof.errors import EngineMisbehaved, TargetError, UserError
-from longproof.gateway.count_check import check_counting
+from longproof.gateway.count_check import check_counting, learn_rate
 from longproof.gateway.counting import FleetCounting, ModelCounting
 from longproof.gateway.engine_count import EngineCount
 from longproof.gateway.engine_counts import EngineCounts
@@ -167,13 +167,14 @@ async def _counting(replicas: Sequence[Introduced], workers: int) -> tuple[Fleet
                 block_tokens=one.ruled.rule.block_tokens,
                 local=None if file is None else _local(file),
                 engine=engines[model],
-                events=any(r.standing.section.kv_events is not None for r in replicas if model in r.replica.models),
                 alarm=_log.warning,
             )
             if counting.local is not None:
                 check = await check_counting(counting, pool, link=link)
                 for shape, reason in check.reasons.items():
-                    _log.warning("%s: prompts of the kind '%s' are counted by the engine: %s", model, shape, reason)
+                    _log.warning("%s: prompts of the kind '%s' are estimated: %s", model, shape, reason)
+            if counting.inferred and not await learn_rate(counting):
+                _log.info("%s: lengths are bounds until the first answers tell how long its tokens are", model)
             models.update(dict.fromkeys(one.replica.models, counting))
     return FleetCounting(models, workers=workers), links
 
@@ -189,5 +190,5 @@ def _local(file: Path) -> LocalCount | None:
     try:
         return LocalCount(load_model_tokenizer(file), TextMemory())
     except UserError as problem:
-        _log.warning("%s: %s; the engine counts instead", problem.problem, problem.advice)
+        _log.warning("%s: %s; lengths are estimated instead", problem.problem, problem.advice)
         return None

@@ -20,7 +20,7 @@ from longproof.gateway.lives import Life
 from longproof.gateway.meter import MeterState
 from longproof.gateway.metric_names import METRICS, MetricKind
 
-_LAG_EVERY_S = 0.1
+_LAG_EVERY_S = 0.02
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Sample = tuple[str, tuple[str, ...], float]

@@ -25,6 +25,7 @@ from longproof.engines.pd_handover import (
     cached_tokens,
 )
 from longproof.engines.server_error import error_from_body
+from longproof.gateway.answers import whole_body
 from longproof.gateway.errors import Problem
 from longproof.gateway.upstream import Lost, Refused, Upstream, retry_after_ns
 
@@ -61,7 +62,7 @@ async def hand_over(upstream: Upstream, url: URL, headers: dict[str, str], body:
     """Has the prompt computed. Cancelled, it breaks off at once. Unreached, Lost, Refused, and SideFailed."""
     response = await upstream.send(url, headers, with_fields(body, _ONE_TOKEN))
     try:
-        answer = await response.read()
+        answer = await whole_body(response)
     except Lost as problem:
         raise Lost(f"prefill side: {problem}") from problem
     finally:

@@ -120,7 +120,7 @@ async def _whole(replica: Replica, answer: Answer) -> Response:
     except Lost as problem:
         raise _lost(replica, str(problem)) from problem
     finally:
-        answer.drop()
+        answer.drop()  # one that is whole has given its connection back already
     status = answer.status
     if status in (401, 403) or not (200 <= status < 300 or 400 <= status < 600):
         raise ApiError(  # it is about the gateway's own access, which is not the client's business

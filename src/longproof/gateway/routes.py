@@ -74,7 +74,7 @@ class Routes:
         except asyncio.CancelledError:
             raise
         except Exception:
-            _log.exception("our bug, while answering %s %s", request.method, request.path[:200])
+            _log.exception("our bug, while answering %s %r", request.method, request.path[:200])
             message = "the gateway failed in a way it should not; its log says how"
             response = _answer(Problem(status=500, code="internal_error", message=message), request)
         finally:

@@ -98,6 +98,7 @@ class Warming:
             exact=kept.counted.exact,
             output_tokens=1,
             blocks=kept.counted.blocks,
+            by_text=kept.counted.by_text,
             priority=_PRIORITY,
             streamed=False,
             only=replica,

@@ -41,7 +41,13 @@ def watch_fleet(met: Met, desk: Desk, sees: Sees, router: PrefixRouter, clock: C
         counting = met.counting.models.get(one.replica.models[0])
         return "" if counting is None else counting.doubt
 
-    rules = WatchRules(check=CheckRules(count=met.counting.count, credit=credit), trust=trust, doubt=doubt)
+    def inferred(replica: str) -> str:
+        one = next(found for found in met.replicas if found.replica.name == replica)
+        counting = met.counting.models.get(one.replica.models[0])
+        return "" if counting is None else counting.inferred
+
+    check = CheckRules(count=met.counting.by_tokens, credit=credit)
+    rules = WatchRules(check=check, trust=trust, doubt=doubt, inferred=inferred)
     return Watch([_watched(one, met) for one in met.replicas], sees, desk.act, clock, rules)
 
 

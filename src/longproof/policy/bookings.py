@@ -193,9 +193,9 @@ class Bookings:
             request.hold(0, now_ns)
 
 
-def with_length(request: Request, input_tokens: int, blocks: tuple[int, ...]) -> None:
-    """Its exact length, from now on."""
-    request.arrival = replace(request.arrival, input_tokens=input_tokens, blocks=blocks, exact=True)
+def with_length(request: Request, input_tokens: int, blocks: tuple[int, ...], *, by_text: int = 0) -> None:
+    """Its exact length, from now on; or the best that anybody knows of it."""
+    request.arrival = replace(request.arrival, input_tokens=input_tokens, blocks=blocks, exact=True, by_text=by_text)
 
 
 def _output_service(replica: Replica, output_tokens: int) -> int:

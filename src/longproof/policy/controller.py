@@ -77,13 +77,16 @@ class Controller:
             return self._tally.refuse(crowded)
         return self._decide(self._enter(arrival, group, now_ns), group, now_ns)
 
-    def on_counted(self, request_id: str, input_tokens: int, blocks: tuple[int, ...], now_ns: int) -> list[Action]:
-        """Its exact length, and the names of its blocks, became known."""
+    def on_counted(
+        self, request_id: str, input_tokens: int, blocks: tuple[int, ...], now_ns: int, *, by_text: int = 0
+    ) -> list[Action]:
+        """Its exact length, and the names of its blocks, became known; or the best that anybody knows. `by_text`: see
+        `Arrival`."""
         now_ns = self._at(now_ns)
         request = self._requests.get(request_id)
         if request is None or request.arrival.exact:
             return []
-        with_length(request, input_tokens, blocks)
+        with_length(request, input_tokens, blocks, by_text=by_text)
         group = self._groups[request.arrival.model]
         if request.on_engine:
             self._bookings.recharge(request, now_ns)
@@ -255,23 +258,35 @@ class Controller:
             tenant,
             ticket,
             self._entrance.gate(arrival),
-            counted=arrival.exact or arrival.input_tokens < self.config.queue.count_from_tokens,
+            counted=self._counted(arrival),
             uncached_tokens=arrival.input_tokens,
             held_since_ns=now_ns,
         )
+        if self._entrance.claim_ends_nearby(arrival, request.gate):
+            request.counted, request.near = False, True
         if tenant.rule.budget is not None:
             request.expected_token_ns = self._entrance.expected_token_ns(arrival, group)
             tenant.expect(request.expected_token_ns)
         self._requests[arrival.id] = request
         return request
 
+    def _counted(self, arrival: Arrival) -> bool:
+        """Whether it may be sent as it is: its length and, where there are many, the names of its blocks are known."""
+        if arrival.exact or arrival.input_tokens < self.config.queue.count_from_tokens:
+            return True
+        return bool(arrival.by_text and arrival.blocks)
+
     def _decide(self, request: Request, group: Group, now_ns: int, *, held_at: str | None = None) -> Decision:
         """Send it, let it wait, or refuse it. `held_at`: the replica that held its upper bound until now, and so has
         room for its true length."""
         unfit = self._entrance.unfit(request, group)
         if unfit is not None:
-            if request.counted:
+            if request.may_refuse:
                 return self._turn_away(request, group, unfit, now_ns)
+            surely = self._entrance.surely_unfit(request, group)
+            if surely is not None:
+                return self._turn_away(request, group, surely, now_ns)
+            request.counted = False
             return self._await_count(request, group, "its exact length decides whether it fits", reserved=False)
         placement = self._room.find(request, group, now_ns, look=True)
         if placement.choice is NOBODY:
@@ -304,6 +319,7 @@ class Controller:
             id=request.arrival.id,
             reason=request.reason,
             count=not request.counted,
+            exact=request.near or not request.arrival.by_text,
             ahead=ahead,
             wait_ns=wait_ns,
             scores=placement.choice.scores,
@@ -318,7 +334,8 @@ class Controller:
         request.phase = Phase.COUNTING
         group.counting += 1
         self._expiries.watch(request)
-        return Wait(id=request.arrival.id, reason=reason, count=True, reserved=reserved)
+        exact = request.near or not reserved
+        return Wait(id=request.arrival.id, reason=reason, count=True, exact=exact, reserved=reserved)
 
     def _turn_away(self, request: Request, group: Group, refusal: Refusal, now_ns: int) -> Refusal:
         if request.phase is Phase.COUNTING:

@@ -105,7 +105,7 @@ class Placing:
         """Take its room there. False: there is none after all."""
         entry = self._entry(request, replica.rule.admission.reservation)
         arrival = request.arrival
-        if not replica.reserve(arrival.id, arrival.input_tokens, entry, arrival.blocks, request.cached_tokens):
+        if not replica.reserve(arrival.id, arrival.input_tokens, entry, request.names, request.cached_tokens):
             return False
         request.charged_tokens = entry
         return True
@@ -141,7 +141,7 @@ class Placing:
             if replica.rule.admission.reservation is not reservation:  # mostly one and the same for all
                 reservation = replica.rule.admission.reservation
                 entry = self._entry(request, reservation)
-            replica.find_room(arrival.id, arrival.input_tokens, entry, arrival.blocks, now_ns)
+            replica.find_room(arrival.id, arrival.input_tokens, entry, request.names, now_ns)
         return found
 
     def _entry(self, request: Request, reservation: Reservation) -> int:
