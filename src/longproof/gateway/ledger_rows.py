@@ -127,7 +127,7 @@ def settlement(
     cold, cached, output, residency = priced.lines  # in the order of `Kind`
     return Settlement(
         entry=entry,
-        ending=ending.value,
+        ending=str(ending),
         status=status,
         at_unix_ns=timing.at_unix_ns,
         ran_ns=timing.ran_ns,
@@ -139,8 +139,8 @@ def settlement(
         output_tokens=usage.output_tokens,
         kv_token_ms=usage.kv_token_ms,
         held_token_ms=timing.held_token_ms,
-        counted_by=usage.counted_by.value,
-        cached_from=usage.cached_from.value,
+        counted_by=str(usage.counted_by),
+        cached_from=str(usage.cached_from),
         input_cold_price=cold.price,
         input_cached_price=cached.price,
         output_price=output.price,

@@ -34,7 +34,7 @@ class Life:
     def ending(self) -> str:
         """completed, cancelled, failed, rejected (by the engine) or refused (by the controller)."""
         if self.spent is not None and not (self.refusal is not None and self.spent.ending == "rejected"):
-            return self.spent.ending.value
+            return str(self.spent.ending)
         return "cancelled" if self.refusal is None else "refused"
 
     @property
