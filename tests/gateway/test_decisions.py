@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from longproof.domain.events import EngineSample
 from longproof.domain.fleet import ReplicaState
 from longproof.domain.kv_event import KvCleared, KvGap, KvRemoved, KvStored, Tier
 from longproof.errors import UsageError
-from longproof.gateway.decision_codec import LogEntry, LogHeader, decode_entry, encode_entry
+from longproof.gateway.decision_codec import LogEntry, LogHeader, decode_entry, decode_header, encode_entry
 from longproof.gateway.decisions import DecisionLog, LoggedRouter, records_about, replay_log
 from longproof.gateway.recent import RecentDecisions
 from longproof.policy.arrivals import Arrival, Ended, EndKind
@@ -214,10 +215,89 @@ def test_records_are_dropped_and_counted_when_the_disk_is_full(tmp_path: Path, m
     assert replay_log(log.path).missing == 400
 
 
+def test_no_file_is_left_when_not_even_the_first_line_fits(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # stands in for a disk that takes a part of it
+    try:
+        with pytest.raises(UsageError, match="No space left"):
+            DecisionLog(tmp_path / "decisions.jsonl", HEADER)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_log_is_never_continued_when_its_name_is_taken(tmp_path: Path) -> None:
     first, second = (log_of(tmp_path / "decisions.jsonl", seed) for seed in (1, 2))
     assert (first.name, second.name) == ("decisions.jsonl", "decisions-2.jsonl")
     assert replay_log(second).same
+
+
+def rotated(path: Path, seed: int = 1, *, file_bytes: int = 40_000, files: int = 100) -> DecisionLog:
+    """A log in many files. The thread writes when it is told to, so that its batches are small."""
+    log = DecisionLog(path, HEADER, write_every_s=600, file_bytes=file_bytes, files=files)
+
+    def sink(entry: LogEntry) -> None:
+        log.sink(entry)
+        log._write()  # pyright: ignore[reportPrivateUsage]
+
+    run(seed, sink)
+    log.close()
+    return log
+
+
+def test_a_full_file_becomes_a_part_and_all_parts_replay_in_order(tmp_path: Path) -> None:
+    whole = replay_log(log_of(tmp_path / "whole" / "decisions.jsonl"))
+    log = rotated(tmp_path / "decisions.jsonl")
+    parts = sorted(tmp_path.glob("*.part-*.jsonl"))
+    assert len(parts) >= 3
+    assert parts[0].name == "decisions.part-0001.jsonl"
+    assert all(part.stat().st_size <= 40_000 for part in (*parts, log.path))
+    found = replay_log(log.path)
+    assert found.same, found.differences[:1]
+    assert (found.inputs, found.sent, found.waits) == (whole.inputs, whole.sent, whole.waits)
+
+
+def test_the_newest_files_are_kept_and_a_replay_says_what_is_gone(tmp_path: Path) -> None:
+    log = rotated(tmp_path / "decisions.jsonl", files=3)
+    assert len(list(tmp_path.iterdir())) == 3
+    assert log.path.exists()
+    found = replay_log(log.path)
+    assert found.missing > 0
+    assert found.inputs > 0
+    assert not found.same
+
+
+def test_earlier_lives_go_first_when_there_are_too_many_files(tmp_path: Path) -> None:
+    for seed in range(3):
+        rotated(tmp_path / "decisions.jsonl", seed, file_bytes=1 << 30, files=2)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["decisions-2.jsonl", "decisions-3.jsonl"]
+    assert rotated(tmp_path / "decisions.jsonl", files=2).path.name == "decisions-4.jsonl"  # no name comes back
+
+
+def test_a_later_part_knows_how_caches_were_followed(tmp_path: Path) -> None:
+    log = rotated(tmp_path / "decisions.jsonl")
+    header = decode_header(log.path.read_bytes().splitlines(keepends=True)[0], where="x")
+    assert header.part > 1
+    assert {one.replica for one in header.followed} == {"a", "b"}
+
+
+def test_a_file_goes_on_growing_when_no_other_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(28, "no space")
+
+    monkeypatch.setattr(Path, "rename", full)
+    log = rotated(tmp_path / "decisions.jsonl", file_bytes=2_000)
+    assert [one.name for one in tmp_path.iterdir()] == ["decisions.jsonl"]
+    assert log.dropped == 0
+    assert replay_log(log.path).same
+
+
+def test_one_requests_way_is_found_across_parts(tmp_path: Path) -> None:
+    log = rotated(tmp_path / "decisions.jsonl", file_bytes=8_000)
+    whole = log_of(tmp_path / "whole" / "decisions.jsonl")
+    about = list(records_about(log.path, "r1")) or list(records_about(log.path, "r0"))
+    assert about
+    assert about == (list(records_about(whole, "r1")) or list(records_about(whole, "r0")))
 
 
 def test_one_requests_way_is_found_in_the_log(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import click
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option("--request", "request_id", metavar="ID", help="Show everything the log says about one request instead.")
 def replay_decisions(log: Path, request_id: str | None) -> int:
-    """Feed every input in LOG to a fresh controller and compare what it answers.
+    """Feed every input in LOG, older parts first, to a fresh controller and compare what it answers.
 
     Exit code 0 when everything is decided as it was, 1 when something is not: the log, the rules or the code were
     changed in between, or records are missing. Needs no engine and no gateway.

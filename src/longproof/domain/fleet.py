@@ -19,6 +19,17 @@ class ReplicaState(StrEnum):
     """News only: it is up again and has lost all it held. A snapshot shows it as up."""
 
 
+class PrefillSource(StrEnum):
+    """What a replica's prefill rate rests on."""
+
+    GIVEN = "given"
+    """The configuration, which took it from a plan or a probe."""
+    ASSUMED = "assumed"
+    """Nothing yet."""
+    LEARNED = "learned"
+    """The first tokens of our own traffic."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSnapshot:
     """One pool of KV blocks: capacity = held + free. `held_blocks` = `private_blocks` + `shared_blocks` (prefixes in
@@ -56,7 +67,7 @@ class ReplicaSnapshot:
     """One replica. `available_at_ns`: nothing is sent before (circuit breaker, or its own Retry-After), None = now.
     `drain_blocks_per_s`: how fast its ledger empties, None = nothing was released yet. `thrashing`: the engine preempts
     although we hold back. `emptying_for`: the request that has waited so long that the replica is being emptied for
-    it."""
+    it. `prefill_tokens_per_s`: what predictions go by, for a short prompt alone."""
 
     name: str
     pool: str
@@ -73,6 +84,8 @@ class ReplicaSnapshot:
     preemptions: int = 0
     thrashing: bool = False
     emptying_for: str | None = None
+    prefill_tokens_per_s: float | None = None
+    prefill_source: PrefillSource = PrefillSource.GIVEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,13 @@ def deciding_for(config: FleetConfig, proven: Mapping[str, ProvenLimits], met: M
         controller: Controller | Recorded = Controller(rules, router)
     else:
         path = config.directory / config.gateway.decision_log
-        log = DecisionLog(path, LogHeader(config=rules, routing=routing))
+        section = config.gateway
+        log = DecisionLog(
+            path,
+            LogHeader(config=rules, routing=routing),
+            file_bytes=section.decision_log_size,
+            files=section.decision_log_files,
+        )
         router = LoggedRouter(routing, log)
         controller = Recorded(Controller(rules, router), log.sink)
     for one in met.replicas:

@@ -1,6 +1,6 @@
 """Decision records as lines of JSON, and back, exactly.
 
-    {"longproof_decisions": 1, "config": …, "routing": …}     once, first: what a replay starts from
+    {"longproof_decisions": 1, "config": …, "routing": …}     first in every file: what a replay starts from
     [number, at_ns, "Arrived", {…}, [["Dispatch", {…}]]]      one per input, with what it was answered
     [number, at_ns, "CacheChanged KvStored", {…}, []]
     ["follow", {…}]                                           how the router follows a replica's cache from now on
@@ -62,10 +62,13 @@ class FollowedReplica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogHeader:
-    """What a fresh controller and router are made from."""
+    """What a fresh controller and router are made from. `part`: which file of the log it stands in; `followed`: how the
+    router followed replicas when that file began."""
 
     config: ControllerConfig
     routing: RoutingRule
+    part: int = 1
+    followed: tuple[FollowedReplica, ...] = ()
     longproof_decisions: int = FORMAT
 
 
@@ -117,6 +120,8 @@ def decode_entry(line: bytes, *, where: str) -> LogEntry:
         if parts[0] == "follow":
             return cast(FollowedReplica, _value(FollowedReplica, parts[1], where))
         number, at_ns, name, told, actions = parts
+        if type(number) is not int or type(at_ns) is not int:
+            raise TypeError("its number and time are no whole numbers")
         return DecisionRecord(
             number=number,
             at_ns=at_ns,

@@ -1,6 +1,10 @@
 """The decision log on disk: every input of the controller with what it answered, with the reason and all scores.
 
-    Recorded ── record ──▶ waiting ── a thread encodes and writes ──▶ decisions.jsonl
+    Recorded ── record ──▶ waiting ── a thread encodes and writes ──▶ decisions.jsonl ── full ──▶ …part-0001.jsonl
+
+A file that is full becomes a part and a new one begins; beyond so many files the oldest goes (`decision_files`). A
+replay reads the parts in order. Where the first are gone it begins with an empty controller, and says how many records
+it lacks.
 
 On the event loop a record costs an append to a list. A log that cannot be written stops nothing: records are dropped
 and counted, and `replay_log` says that there is a gap. A kill loses what was not written yet, at most a fraction of a
@@ -9,11 +13,14 @@ second.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from io import FileIO
 from pathlib import Path
 
 from longproof.errors import UsageError
@@ -26,6 +33,7 @@ from longproof.gateway.decision_codec import (
     encode_entry,
     encode_header,
 )
+from longproof.gateway.decision_files import drop_oldest, next_life, part_path, parts_of
 from longproof.policy.actions import Dispatch, Refusal, Wait
 from longproof.policy.controller import Controller
 from longproof.policy.decision_record import DecisionRecord, Difference, feed
@@ -34,22 +42,37 @@ from longproof.policy.routing import PrefixRouter, RoutingRule
 WRITE_EVERY_S = 0.1
 MOST_WAITING = 200_000
 _BATCH = 2_000
+FILE_BYTES, FILES = 256 << 20, 8
 
 
 class DecisionLog:
-    """Writes one log. `path` is a new file: a log begins with its controller. Raises UsageError when it cannot be
-    made."""
+    """Writes one log. `path` is a new file: a log begins with its controller. `file_bytes`: no file gets longer, but
+    for one whose header and first batch are; `files`: so many are kept, those of earlier lives included. Raises
+    UsageError when it cannot be made."""
 
-    def __init__(self, path: Path, header: LogHeader, *, write_every_s: float = WRITE_EVERY_S) -> None:
-        self.path = _free_name(path)
+    def __init__(
+        self,
+        path: Path,
+        header: LogHeader,
+        *,
+        write_every_s: float = WRITE_EVERY_S,
+        file_bytes: int = FILE_BYTES,
+        files: int = FILES,
+    ) -> None:
+        if file_bytes < 1 or files < 1:
+            raise UsageError("a decision log of nothing cannot be kept", advice="keep at least one file of one byte")
+        self._family, self.path = path, next_life(path)
+        self._header, self._file_bytes, self._files = header, file_bytes, files
+        self._part, self._begun_bytes = 1, 0
+        self._followed: dict[str, FollowedReplica] = {}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("xb", buffering=0)
-            self._file.write(encode_header(header))
+            self._file = self._begin()
         except OSError as problem:
             raise UsageError(
                 f"the decision log {self.path} cannot be written: {problem.strerror}", advice="name another file"
             ) from problem
+        drop_oldest(self._family, files)
         self.dropped = 0
         self._waiting: deque[LogEntry] = deque()
         self._every_s = write_every_s
@@ -80,6 +103,8 @@ class DecisionLog:
             batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
             data = b"".join(map(encode_entry, batch))
             before = os.fstat(self._file.fileno()).st_size
+            if before > self._begun_bytes and before + len(data) > self._file_bytes and self._turn_over():
+                before = self._begun_bytes
             try:
                 wrote = self._file.write(data)
             except OSError:
@@ -88,6 +113,40 @@ class DecisionLog:
                 os.ftruncate(self._file.fileno(), before)
                 os.lseek(self._file.fileno(), before, os.SEEK_SET)
                 self.dropped += len(batch)
+            self._followed.update((one.replica, one) for one in batch if isinstance(one, FollowedReplica))
+
+    def _begin(self) -> FileIO:
+        """A new file with its header. Raises OSError."""
+        header = encode_header(replace(self._header, part=self._part, followed=tuple(self._followed.values())))
+        file = self.path.open("xb", buffering=0)
+        try:
+            if file.write(header) != len(header):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            file.close()
+            self.path.unlink()
+            raise
+        self._begun_bytes = len(header)
+        return file
+
+    def _turn_over(self) -> bool:
+        """The file becomes a part and a new one begins. False: it could not be, and the file goes on growing."""
+        full, part = self._file, part_path(self.path, self._part)
+        try:
+            self.path.rename(part)
+        except OSError:
+            return False
+        self._part += 1
+        try:
+            self._file = self._begin()
+        except OSError:
+            self._part -= 1
+            with suppress(OSError):
+                part.rename(self.path)
+            return False
+        full.close()
+        drop_oldest(self._family, self._files)
+        return True
 
 
 class LoggedRouter(PrefixRouter):
@@ -134,24 +193,23 @@ class Replayed:
 
 
 def replay_log(path: Path, *, keep: int = 20) -> Replayed:
-    """Feeds a log to a fresh controller. UsageError for a file that is no decision log."""
+    """Feeds a log, all its parts in order, to a fresh controller. UsageError for a file that is no decision log."""
     found = Replayed()
-    lines = _lines(path)
-    header = decode_header(next(lines, b""), where=f"{path}:1")
+    entries = _entries(path)
+    header = next(entries)
+    assert isinstance(header, LogHeader)
     router = PrefixRouter(header.routing)
     controller = Controller(header.config, router)
-    for place, line in enumerate(lines, 2):
-        if not line.endswith(b"\n"):
+    for followed in header.followed:
+        _follow(router, followed)
+    for record in entries:
+        if isinstance(record, LogHeader):
+            continue  # the next part of the same life: what it says is known
+        if record is None:
             found.torn = True  # the gateway was killed while it wrote
-            break
-        record = decode_entry(line, where=f"{path}:{place}")
+            continue
         if isinstance(record, FollowedReplica):
-            router.follow(
-                record.replica,
-                block_tokens=record.block_tokens,
-                cache_blocks=record.cache_blocks,
-                events=record.events,
-            )
+            _follow(router, record)
             continue
         found.missing += record.number - found.inputs - found.missing
         found.count(record)
@@ -165,17 +223,24 @@ def replay_log(path: Path, *, keep: int = 20) -> Replayed:
 
 def records_about(path: Path, request_id: str) -> Iterator[DecisionRecord]:
     """Everything a log says about one request, in order."""
-    lines = _lines(path)
-    decode_header(next(lines, b""), where=f"{path}:1")
-    for place, line in enumerate(lines, 2):
-        if request_id.encode() in line and line.endswith(b"\n"):
-            record = decode_entry(line, where=f"{path}:{place}")
-            if isinstance(record, FollowedReplica):
-                continue
+    for record in _entries(path, containing=request_id.encode()):
+        if isinstance(record, DecisionRecord):
             told = record.input
             named = getattr(told, "id", None) or getattr(getattr(told, "arrival", None), "id", None)
             if named == request_id or any(action.id == request_id for action in record.actions):
                 yield record
+
+
+def _entries(path: Path, *, containing: bytes = b"") -> Iterator[LogHeader | LogEntry | None]:
+    """Each part's header and then its entries whose line holds `containing`; None for half a line. UsageError."""
+    for part in parts_of(path):
+        lines = _lines(part)
+        yield decode_header(next(lines, b""), where=f"{part}:1")
+        for place, line in enumerate(lines, 2):
+            if not line.endswith(b"\n"):
+                yield None
+            elif containing in line:
+                yield decode_entry(line, where=f"{part}:{place}")
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -188,10 +253,5 @@ def _lines(path: Path) -> Iterator[bytes]:
         ) from problem
 
 
-def _free_name(path: Path) -> Path:
-    """`path`, or the next that is free: decisions.jsonl, decisions-2.jsonl …; a log is never continued."""
-    number, found = 1, path
-    while found.exists():
-        number += 1
-        found = path.with_stem(f"{path.stem}-{number}")
-    return found
+def _follow(router: PrefixRouter, how: FollowedReplica) -> None:
+    router.follow(how.replica, block_tokens=how.block_tokens, cache_blocks=how.cache_blocks, events=how.events)

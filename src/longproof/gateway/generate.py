@@ -27,6 +27,7 @@ from longproof.policy.arrivals import Arrival
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACE_HEADERS = ("traceparent", "tracestate")
+_VISIBLE = re.compile(r"[ -~]{1,512}")
 _LARGE_BYTES = 256 << 10
 """About half a millisecond of parsing."""
 _SESSION_HEADERS = ("X-Session-Id", "X-Longproof-Session")
@@ -67,12 +68,14 @@ class Generations:
     async def _answer(self, request: BaseRequest, route: Route) -> StreamResponse:
         rule = self._keys.rule_of(request.headers.getall("Authorization", ()))
         body = await self._intake.read(request)
+        held = len(body)
         try:
+            held += await self._intake.weigh(body)
             ask = await self._parsed(body, route)
         except BaseException:
-            self._intake.release(len(body))
+            self._intake.release(held)
             raise
-        ask.on_dropped = partial(self._intake.release, len(body))
+        ask.on_dropped = partial(self._intake.release, held)
         del body  # the Ask lets go of it as soon as nobody needs it again
         try:
             return await self._exchanged(request, ask, rule)
@@ -82,9 +85,9 @@ class Generations:
     async def _parsed(self, body: bytes, route: Route) -> Ask:
         request_id = f"lp-{self._boot}-{next(self._numbers)}"
         if len(body) < _LARGE_BYTES:
-            return parsed(body, route, request_id=request_id)
+            return parsed(body, route, request_id=request_id, rule=self._intake.fields)
         async with self._large:  # one at a time: between two of them the loop has its turn
-            return parsed(body, route, request_id=request_id)
+            return parsed(body, route, request_id=request_id, rule=self._intake.fields)
 
     async def _exchanged(self, request: BaseRequest, ask: Ask, rule: KeyRule) -> StreamResponse:
         replicas = self._around.fleet.serving(ask.model)
@@ -110,7 +113,7 @@ class Generations:
         ask.salt = rule.salt(ask.salt)
         for name in _SESSION_HEADERS:
             if value := request.headers.get(name):
-                ask.session = value[:256]
+                ask.session = value[:256].encode("utf-8", "replace").decode()  # logs and books are UTF-8
                 break
 
     def _arrival(self, ask: Ask, bound: Counted) -> Arrival:
@@ -127,6 +130,7 @@ class Generations:
             exact=bound.exact,
             output_tokens=output_tokens,
             blocks=bound.blocks,
+            by_text=bound.by_text,
             priority=ask.priority,
             session=ask.session,
             streamed=ask.stream,
@@ -136,7 +140,7 @@ class Generations:
         """What goes upstream, made anew: nothing of the client's gets through that is not named here."""
         headers = {"Content-Type": "application/json", "X-Request-Id": request_id}
         given = request.headers
-        trace = {name: given[name][:512] for name in _TRACE_HEADERS if name in given}
+        trace = {name: given[name] for name in _TRACE_HEADERS if name in given and _VISIBLE.fullmatch(given[name])}
         headers.update(self._rules.trace_headers(request_id, trace))
         if not self._keys.asks_for_keys and "Authorization" in given:
             headers["Authorization"] = given["Authorization"]

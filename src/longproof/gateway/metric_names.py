@@ -128,6 +128,14 @@ METRICS: dict[str, GatewayMetric] = {
         ),
         _metric(
             _G,
+            "replica_prefill_tokens_per_second",
+            "The rate that predictions for a replica rest on, by its source: given (prefill_rate), assumed (nothing"
+            " seen yet) or learned (from first tokens).",
+            "replica",
+            "source",
+        ),
+        _metric(
+            _G,
             "replica_drain_blocks_per_second",
             "How fast a replica's ledger empties. No sample before anything was released.",
             "replica",

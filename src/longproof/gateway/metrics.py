@@ -20,7 +20,7 @@ from longproof.gateway.lives import Life
 from longproof.gateway.meter import MeterState
 from longproof.gateway.metric_names import METRICS, MetricKind
 
-_LAG_EVERY_S = 0.1
+_LAG_EVERY_S = 0.02
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Sample = tuple[str, tuple[str, ...], float]
@@ -173,6 +173,8 @@ def _replica(replica: ReplicaSnapshot) -> Iterator[Sample]:
     yield "replica_pending_prefill_tokens", name, float(replica.pending_prefill_tokens)
     yield "replica_engine_preemptions", name, float(replica.preemptions)
     yield "replica_thrashing", name, float(replica.thrashing)
+    if replica.prefill_tokens_per_s is not None:
+        yield "replica_prefill_tokens_per_second", (*name, replica.prefill_source.value), replica.prefill_tokens_per_s
     if replica.drain_blocks_per_s is not None:
         yield "replica_drain_blocks_per_second", name, replica.drain_blocks_per_s
     for stage in replica.stages:

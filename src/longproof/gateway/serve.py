@@ -107,7 +107,14 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         closing.callback(front.dashboard.close)
         sight.metrics.start()
         closing.callback(sight.metrics.close)
-        listener = Listener(front.routes, host=section.host, port=section.port, tls=_tls(config))
+        listener = Listener(
+            front.routes,
+            host=section.host,
+            port=section.port,
+            tls=_tls(config),
+            head_s=section.head_timeout / NS_PER_S,
+            most_connections=section.most_connections,
+        )
         url = await listener.start()
         closing.push_async_callback(listener.close)
         gc.collect()

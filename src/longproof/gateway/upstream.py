@@ -176,8 +176,10 @@ def retry_after_ns(value: str | None, *, now: datetime | None = None) -> int | N
     except ValueError:
         try:
             at = email.utils.parsedate_to_datetime(text)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
+        if at.tzinfo is None:  # "-0000": a time in no zone that it tells of, which is UTC all the same
+            at = at.replace(tzinfo=UTC)
         seconds = (at - (now or datetime.now(UTC))).total_seconds()
     if not math.isfinite(seconds):
         return None

@@ -98,6 +98,7 @@ class Warming:
             exact=kept.counted.exact,
             output_tokens=1,
             blocks=kept.counted.blocks,
+            by_text=kept.counted.by_text,
             priority=_PRIORITY,
             streamed=False,
             only=replica,
@@ -127,7 +128,7 @@ class Warming:
         headers = {"Content-Type": "application/json", "X-Request-Id": dispatch.id}
         if replica.authorization is not None:
             headers["Authorization"] = replica.authorization
-        url = fleet.url(dispatch.replica, kept.content.route)
+        url = fleet.entry(dispatch.replica, kept.content.route)
         try:
             answer = await fleet.upstream.send(url, headers, kept.content.body())
             try:

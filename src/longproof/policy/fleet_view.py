@@ -110,6 +110,8 @@ class FleetView:
             engine_waiting=None if sample is None else sample.waiting,
             preemptions=replica.preemptions,
             thrashing=replica.caution.alarmed(now_ns),
+            prefill_tokens_per_s=NS_PER_S / replica.prefill.ns_per_token,
+            prefill_source=replica.prefill_source,
             emptying_for=replica.emptying_for,
         )
 

@@ -101,7 +101,7 @@ class PrefixRouter:
         known. `events`: it publishes them; without events and size nothing can be said of its contents."""
         self._followed[replica] = _Followed(block_tokens, cache_blocks, events)
         if events or cache_blocks is not None:
-            self.index.add(replica, capacity_blocks=None if events else cache_blocks)
+            self.index.add(replica, capacity_blocks=cache_blocks, events=events)
         else:
             self.index.remove(replica)
 
@@ -128,9 +128,12 @@ class PrefixRouter:
 
     def on_dispatch(self, arrival: Arrival, replica: str, now_ns: int) -> None:
         """Charged at once: its blocks count as present, its tokens as sent, before anything comes back."""
-        cached_blocks = self.index.use(arrival.id, replica, arrival.blocks)
         followed = self._followed.get(replica)
-        cached = 0 if followed is None else cached_blocks * followed.block_tokens
+        size = 1.0
+        if arrival.by_text and arrival.blocks and followed is not None:
+            size = arrival.input_tokens / (len(arrival.blocks) * followed.block_tokens)
+        cached_blocks = self.index.use(arrival.id, replica, arrival.blocks, by_text=arrival.by_text, block_size=size)
+        cached = 0 if followed is None else _tokens(arrival, cached_blocks, followed.block_tokens)
         uncached = max(1, arrival.input_tokens - cached)
         for watch in self.watchers:
             watch(arrival, replica, cached_blocks, now_ns)
@@ -156,7 +159,9 @@ class PrefixRouter:
         was prefilled (`kept`); what the reply said of its cache is compared with what was predicted
         (`PrefixIndex.figures`)."""
         followed = self._followed.get(replica)
-        found = None if cached_tokens is None or followed is None else cached_tokens // followed.block_tokens
+        found = None
+        if cached_tokens is not None and followed is not None:
+            found = _blocks(arrival, cached_tokens, followed.block_tokens)
         self.index.unuse(arrival.id, kept=kept, found_blocks=found)
 
     def on_kv_event(self, replica: str, event: KvEvent, now_ns: int) -> None:  # noqa: ARG002  part of the protocol
@@ -206,7 +211,8 @@ class PrefixRouter:
             match = self.index.match(view.name, arrival.blocks)
             if match is NO_MATCH:
                 return NO_MATCH, 0
-            return match, min(match.blocks * view.block_tokens, _most_cached(arrival, view))
+            cached = _tokens(arrival, match.blocks, view.block_tokens)
+            return match, min(cached, _most_cached(arrival, view))
         if arrival.session is not None:
             replica, tokens = self._sessions.get(arrival.session, (None, 0))
             if replica == view.name:
@@ -217,7 +223,7 @@ class PrefixRouter:
         followed = self._followed.get(view.name)
         if followed is None or followed.cache_blocks is None or not self.rule.eviction_weight:
             return 0
-        new_blocks = len(arrival.blocks) - match.device_blocks
+        new_blocks = (len(arrival.blocks) - match.device_blocks) * (arrival.by_text or 1)
         free_blocks = max(0, followed.cache_blocks - self.index.known_blocks(view.name))
         pushed_out = new_blocks - free_blocks
         if pushed_out <= 0:
@@ -229,6 +235,18 @@ class PrefixRouter:
         everything until it has caught up with an hour."""
         tokens, at_ns = self._work.get(replica, (0.0, 0))
         return tokens * 0.5 ** ((now_ns - at_ns) / _HALF_LIFE_NS) if tokens else 0.0
+
+
+def _tokens(arrival: Arrival, blocks: int, block_tokens: int) -> int:
+    """Tokens in the first blocks of a prompt. Blocks of text hold as many as their share of it."""
+    return blocks * arrival.input_tokens // len(arrival.blocks) if arrival.by_text and blocks else blocks * block_tokens
+
+
+def _blocks(arrival: Arrival, tokens: int, block_tokens: int) -> int:
+    """The other way around."""
+    if not arrival.by_text:
+        return tokens // block_tokens
+    return tokens * len(arrival.blocks) // max(1, arrival.input_tokens)
 
 
 def _most_cached(arrival: Arrival, view: ReplicaView) -> int:

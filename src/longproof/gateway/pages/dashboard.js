@@ -121,6 +121,7 @@
       h("p.card-head", {}, h("span", {}, h("b", {}, replica.name), " ", h("span.muted.small", {}, replica.models.join(", "))), h(`span.state.${kind}`, {}, word)),
       replica.stages.map(bar),
       h("p.facts", {}, fact(count(replica.prefilling), "in prefill"), fact(count(replica.decoding), "decoding"), fact(short(replica.pending_prefill_tokens), "tokens to prefill"),
+        replica.prefill_tokens_per_s !== null && fact(short(replica.prefill_tokens_per_s), `tokens/s prefill (${replica.prefill_source})`),
         replica.drain_blocks_per_s !== null && fact(short(replica.drain_blocks_per_s), "blocks/s freed"),
         replica.engine_waiting !== null && fact(`${count(replica.engine_running)} + ${count(replica.engine_waiting)}`, "running + waiting there"),
         replica.preemptions > 0 && fact(count(replica.preemptions), replica.preemptions === 1 ? "preemption" : "preemptions"),
