@@ -147,6 +147,26 @@ async def test_an_answer_is_the_same_when_it_comes_byte_by_byte(upstream: Upstre
             assert (answer.status, await answer.read()) == (200, b"abcde")
 
 
+async def test_the_next_request_has_a_new_connection_when_the_last_one_was_not_read_to_its_end(
+    upstream: Upstream,
+) -> None:
+    connections: list[bytes] = []
+    over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(PLAIN)
+        await over.wait()  # and never reads the body
+
+    async with listening(serve) as url:
+        long = await upstream.send(url, {}, b"x" * (32 << 20))
+        assert await long.read() == b"hi"
+        short = await upstream.send(url, {}, b"{}")
+        assert await short.read() == b"hi"
+        over.set()
+    assert [b"Content-Length: 2\r\n" in head for head in connections] == [False, True]
+
+
 async def test_a_body_without_length_ends_with_the_connection(upstream: Upstream) -> None:
     engine = Engine(b"HTTP/1.1 200 OK\r\n\r\nall of it", close=True)
     async with listening(engine.serve) as url:
