@@ -12,6 +12,7 @@ from longproof.policy.admission import longest_total_tokens, shortage_blocks, sh
 from longproof.policy.controller_config import BreakerRule, ReplicaRule, WatermarkRule
 from longproof.policy.drain import Drain
 from longproof.policy.ledger import Ledger
+from longproof.policy.peers import NOTHING, ReplicaUse
 from longproof.policy.prefill_cost import PrefillCost
 from longproof.policy.prefill_pace import PrefillPace, Stretch
 from longproof.policy.watermark import Caution, marked
@@ -44,11 +45,12 @@ class Replica:
         self.state = ReplicaState.UP
         self.not_before_ns = 0
         self.refused_busy = False
-        self.pending_prefill_tokens = 0
-        self.pending_prefill_ns = 0
+        self._own_pending_tokens = 0
+        self._own_pending_ns = 0
         self.busy_until_ns = 0
-        self.prefilling = 0
-        self.decoding = 0
+        self._own_prefilling = 0
+        self._own_decoding = 0
+        self.peers = NOTHING
         self.room_in_ns: int | None = 0
         self.exclusive = False
         self.emptying_for: str | None = None
@@ -91,6 +93,43 @@ class Replica:
         """It produced something."""
         self._failures = 0
         self.refused_busy = False
+
+    # ── what is on its way there, from here and from other gateways ───────────────────────────────────────────────
+
+    @property
+    def pending_prefill_tokens(self) -> int:
+        """Uncached input sent there whose first token has not come."""
+        return self._own_pending_tokens + self.peers.pending_prefill_tokens
+
+    @property
+    def pending_prefill_ns(self) -> int:
+        """What that takes."""
+        return self._own_pending_ns + self.peers.pending_prefill_ns
+
+    @property
+    def prefilling(self) -> int:
+        """Requests whose first token has not come."""
+        return self._own_prefilling + self.peers.prefilling
+
+    @property
+    def decoding(self) -> int:
+        """Requests whose first token has."""
+        return self._own_decoding + self.peers.decoding
+
+    def use(self) -> ReplicaUse:
+        """What is booked here, for other gateways."""
+        return ReplicaUse(
+            stages=self.ledger.use(),
+            pending_prefill_tokens=self._own_pending_tokens,
+            pending_prefill_ns=self._own_pending_ns,
+            prefilling=self._own_prefilling,
+            decoding=self._own_decoding,
+        )
+
+    def peers_told(self, use: ReplicaUse, gateways: int, *, told: bool) -> None:
+        """What is booked elsewhere; `told`: they know what is booked here."""
+        self.peers = use
+        self.ledger.set_peers(use.stages, gateways, told=told)
 
     # ── what fits? ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,6 +182,8 @@ class Replica:
             wait = max(1, *(self.drain.wait_ns(s, h, now_ns, guess_ns) for s, h in zip(short, held, strict=True)))
         if not self.window_open:
             wait = max(wait, 1, self.busy_until_ns - now_ns)
+        if not wait and self.ledger.must_tell(entry_tokens, shared):
+            wait = 1  # the other gateways know in a moment
         self.room_in_ns = wait
 
     def stay_guess_ns(self, input_tokens: int, output_tokens: int) -> int:
@@ -185,17 +226,25 @@ class Replica:
 
     def begin_prefill(self, tokens: int, work_ns: int, now_ns: int) -> None:
         """A request was sent there."""
-        self.prefilling += 1
-        self.pending_prefill_tokens += tokens
-        self.pending_prefill_ns += work_ns
+        self._own_prefilling += 1
+        self._own_pending_tokens += tokens
+        self._own_pending_ns += work_ns
         self.busy_until_ns = max(self.busy_until_ns, now_ns) + work_ns
 
     def end_prefill(self, tokens: int, work_ns: int, now_ns: int) -> None:
         """Its first token came, or it will not."""
-        self.prefilling -= 1
-        self.pending_prefill_tokens -= tokens
-        self.pending_prefill_ns -= work_ns
-        self.busy_until_ns = min(self.busy_until_ns, now_ns + self.pending_prefill_ns)
+        self._own_prefilling -= 1
+        self._own_pending_tokens -= tokens
+        self._own_pending_ns -= work_ns
+        self.busy_until_ns = min(self.busy_until_ns, now_ns + self._own_pending_ns)
+
+    def begin_answer(self) -> None:
+        """A request streams from now on."""
+        self._own_decoding += 1
+
+    def end_answer(self) -> None:
+        """It has ended."""
+        self._own_decoding -= 1
 
     def first_token(self, uncached_tokens: int, sent_ns: int, now_ns: int) -> Stretch | None:
         """The first token of a prefill was seen. Returns what it was counted in where the rate is learned."""
@@ -241,7 +290,8 @@ class Replica:
         for name, account in self.ledger.accounts.items():
             if not account.pool.need.grows or account.pool.capacity_blocks >= _UNBOUNDED_BLOCKS:
                 continue
-            excess = round(sample.kv_usage * account.pool.capacity_blocks) - used_blocks.get(name, 0)
+            ours = used_blocks.get(name, 0) + account.told.blocks
+            excess = round(sample.kv_usage * account.pool.capacity_blocks) - ours
             # one sample may be a step old: only what two in a row show is somebody else's
             lasting = max(0, min(excess, self._excess.get(name, 0)))
             self._excess[name] = excess
@@ -279,7 +329,7 @@ class Replica:
             self.ledger.release(request_id)
         for name in self.ledger.accounts:
             self.ledger.set_foreign(name, 0)
-        self.prefilling = self.decoding = self.pending_prefill_tokens = self.pending_prefill_ns = 0
+        self._own_prefilling = self._own_decoding = self._own_pending_tokens = self._own_pending_ns = 0
         self.busy_until_ns = self.not_before_ns = self._failures = 0
         self.sample = None
         self._excess.clear()
