@@ -53,8 +53,8 @@ def cpu_s() -> float:
 
 async def acquainted(gateways: list[Gateway]) -> None:
     """Until all know all."""
-    while any(gateway.sharing.state.gateways < len(gateways) for gateway in gateways):
-        await asyncio.sleep(0.01)  # noqa: ASYNC110  there is no event for it
+    while any(gateway.sharing.state.gateways < len(gateways) for gateway in gateways):  # noqa: ASYNC110  no event tells
+        await asyncio.sleep(0.01)
 
 
 async def exchange(url: str, replicas: int, requests: int, times: int) -> dict[str, float]:
@@ -104,14 +104,16 @@ async def alike(url: str, turns: int, *, shared: bool) -> float:
     same = 0
     open_: list[tuple[int, str, str, tuple[int, ...]]] = []
     for number in range(turns):
-        if len(open_) > 8:  # eight are always under way
-            at, name, replica, blocks = open_.pop(0)
+        if len(open_) > 1:  # prefilled by the time of the next turn but one; eight are always under way
+            at, name, replica, blocks = open_[-2]
             pair[at].controller.on_first_token(name, pair[at].clock.now_ns())
             for gateway in pair:
                 gateway.controller.on_kv_event(replica, KvStored(blocks=blocks), gateway.clock.now_ns())
+        if len(open_) > 8:
+            at, name, _, _ = open_.pop(0)
             pair[at].controller.on_finish(name, DONE, pair[at].clock.now_ns())
-        talk = chance.choice(talks)
-        talk.append(chance.randrange(2**64))
+        talk = chance.choice([one for one in talks if all(one[0] != blocks[0] for _, _, _, blocks in open_)])
+        talk.append(chance.randrange(2**64))  # a next turn comes when the last one was answered
         wanted = arrival(f"q{number}", 16 * len(talk) + 3, 20, blocks=tuple(talk))
         choices: list[str | None] = []
         for gateway in pair:

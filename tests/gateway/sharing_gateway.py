@@ -25,7 +25,7 @@ class Gateway:
         url: str,
         name: str,
         *,
-        lease_s: float = 1.0,
+        lease_s: float = 6.0,
         rules: tuple[ReplicaRule, ...] = (RULE,),
         events: bool = True,
     ) -> None:
@@ -34,7 +34,7 @@ class Gateway:
         for rule in rules:
             self.router.follow(rule.name, block_tokens=rule.block_tokens, cache_blocks=20_000, events=events)
         rule = SharingRule(lease_s=lease_s, again_s=0.05)
-        address = StoreAddress(url=url, fleet="test", lease_ms=int(rule.kept_s * 1_000), timeout_s=rule.beat_s)
+        address = StoreAddress(url=url, fleet="test", lease_ms=int(rule.kept_s * 1_000), timeout_s=rule.answer_s)
         self.acted: list[object] = []
         self.sharing = Sharing(
             SharedStore(address, name), self.controller, self.router, self.acted.extend, self.clock, rule
@@ -60,8 +60,8 @@ class Gateway:
         return self.controller.on_arrival(arrival(name, tokens), self.clock.now_ns())
 
 
-async def main(url: str, tokens: int) -> None:
-    gateway = Gateway(url, "child")
+async def main(url: str, tokens: int, lease_s: float) -> None:
+    gateway = Gateway(url, "child", lease_s=lease_s)
     gateway.sharing.start()
     gateway.book("held", tokens)
     print("booked", flush=True)
@@ -69,4 +69,4 @@ async def main(url: str, tokens: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))

@@ -97,12 +97,16 @@ class ModelCounting:
             blocks = await loop.run_in_executor(pool, self._blocks, ids, ask.salt)
             return Counted(input_tokens=len(ids), exact=blocks is not None, blocks=blocks or ())
         fields = dict(ask.fields)  # the prompt stays ours when the ask forgets it
+        if not ask.countable:
+            return await self._by_bound(ask, fields, pool)
         shape = await loop.run_in_executor(pool, shape_of, ask.route, fields)
         if self.local is not None and self.trust[shape].trusted:
             try:
                 parts = await loop.run_in_executor(pool, self.local.ids, ask.route, fields)
                 self.here += 1
-                return await loop.run_in_executor(pool, self._counted, parts, ask.salt, shape)
+                # how an engine makes a chat of a response's input is its own: its usage is no judge of our tokenizer
+                judged = None if ask.responses else shape
+                return await loop.run_in_executor(pool, self._counted, parts, ask.salt, judged)
             except Unstretchable:
                 return self._only_bounded(ask)  # the engine's tokenizer is no better at it
             except Uncountable:
@@ -127,7 +131,11 @@ class ModelCounting:
                 # without events names only have to agree with each other, and most prompts are not sent to be counted
                 blocks = await loop.run_in_executor(pool, text_blocks, ask.route, fields, self.block_tokens, ask.salt)
                 return replace(counted, blocks=blocks)
-        bound = self._only_bounded(ask)
+        return await self._by_bound(ask, fields, pool)
+
+    async def _by_bound(self, ask: Ask, fields: Json, pool: ThreadPoolExecutor) -> Counted:
+        """Its bound, with names for its text: which prompts begin alike."""
+        bound, loop = self._only_bounded(ask), asyncio.get_running_loop()
         blocks = await loop.run_in_executor(pool, text_blocks, ask.route, fields, self.block_tokens, ask.salt)
         return Counted(input_tokens=bound.input_tokens, exact=False, blocks=blocks)
 

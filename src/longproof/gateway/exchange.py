@@ -37,6 +37,7 @@ from longproof.gateway.replies import (
     sends_text,
     upstream_headers,
 )
+from longproof.gateway.responses import ResponseFlow, response_usage
 from longproof.gateway.sse_events import EventFlow
 from longproof.gateway.upstream import Lost, Refused, Unreached, drop, retry_after_ns
 from longproof.gateway.usage import usage_in
@@ -172,7 +173,8 @@ class Exchange:
         headers = dict(self._headers)
         if replica.authorization is not None:
             headers["Authorization"] = replica.authorization
-        response = self._response = await fleet.upstream.send(fleet.url(replica.name, ask.route), headers, ask.body)
+        url = fleet.responses_url(replica.name) if ask.responses else fleet.url(replica.name, ask.route)
+        response = self._response = await fleet.upstream.send(url, headers, ask.body)
         if response.status in _BUSY:
             wait_ns = retry_after_ns(response.headers.get("Retry-After"))
             await _read_some(response)
@@ -180,7 +182,10 @@ class Exchange:
         return response
 
     async def _relay_stream(self, response: aiohttp.ClientResponse, replica: Replica) -> StreamResponse:
-        flow = EventFlow(hide_usage=replica.usage_in_streams and not self._ask.wants_usage)
+        if self._ask.responses:
+            flow = ResponseFlow()
+        else:
+            flow = EventFlow(hide_usage=replica.usage_in_streams and not self._ask.wants_usage)
         down, content = self._down, response.content
         try:
             data = await content.readany()
@@ -202,12 +207,12 @@ class Exchange:
         if not flow.done and flow.failed:
             return await down.end()  # the engine's own error event was passed on; it promised no [DONE]
         if not flow.done:
-            raise Lost("the stream ended without [DONE]")
+            raise Lost("the stream ended without its last event")
         if not flow.failed:
             self.end = EndKind.COMPLETED
         return await down.end()
 
-    def _note(self, flow: EventFlow, data: bytes) -> None:
+    def _note(self, flow: EventFlow | ResponseFlow, data: bytes) -> None:
         """Progress, for ledger and books: coarse, since it is called for every chunk."""
         events = self._passed_tokens = flow.events
         if self._first_token_ns is None:
@@ -234,7 +239,7 @@ class Exchange:
         except aiohttp.ClientError as problem:
             raise Lost(str(problem)) from problem
         self._first_token()
-        self._usage = usage_in(body)
+        self._usage = response_usage(body) if self._ask.responses else usage_in(body)
         self.end = EndKind.COMPLETED
         headers = upstream_headers(response)
         return self._down.plain(200, body, content_type=headers.get("Content-Type", "application/json"))

@@ -61,6 +61,10 @@ class Fleet:
         """Where a route of a replica is."""
         return self._urls[replica, route]
 
+    def responses_url(self, replica: str) -> URL:
+        """Where a replica serves the Responses API."""
+        return URL(self.by_name[replica].url + "/v1/responses")
+
     def serving(self, model: str) -> tuple[Replica, ...]:
         """The replicas that serve a model. ApiError 404 where none does: a name never becomes an address."""
         found = self._models.get(model)

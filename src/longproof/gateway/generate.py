@@ -1,4 +1,4 @@
-"""The two routes that generate: from the HTTP request to its exchange.
+"""The routes that generate: from the HTTP request to its exchange.
 
 key ─▶ body ─▶ Ask ─▶ model served? ─▶ the key's own bounds ─▶ upper bound of its length ─▶ Exchange
 """
@@ -22,6 +22,7 @@ from longproof.gateway.exchange import Exchange, Surroundings
 from longproof.gateway.intake import Intake, parsed
 from longproof.gateway.keys import KeyRing, KeyRule, require_within
 from longproof.gateway.ports import Counted
+from longproof.gateway.responses import parsed_response
 from longproof.gateway.wire_body import engine_body
 from longproof.policy.arrivals import Arrival
 
@@ -64,7 +65,12 @@ class Generations:
         """POST /v1/completions."""
         return await self._answer(request, Route.COMPLETIONS)
 
-    async def _answer(self, request: BaseRequest, route: Route) -> StreamResponse:
+    async def responses(self, request: BaseRequest) -> StreamResponse:
+        """POST /v1/responses."""
+        return await self._answer(request, None)
+
+    async def _answer(self, request: BaseRequest, route: Route | None) -> StreamResponse:
+        """`route` None: the Responses API."""
         rule = self._keys.rule_of(request.headers.getall("Authorization", ()))
         body = await self._intake.read(request)
         try:
@@ -79,12 +85,12 @@ class Generations:
         finally:
             ask.drop_body()
 
-    async def _parsed(self, body: bytes, route: Route) -> Ask:
+    async def _parsed(self, body: bytes, route: Route | None) -> Ask:
         request_id = f"lp-{self._boot}-{next(self._numbers)}"
         if len(body) < _LARGE_BYTES:
-            return parsed(body, route, request_id=request_id)
+            return _ask(body, route, request_id)
         async with self._large:  # one at a time: between two of them the loop has its turn
-            return parsed(body, route, request_id=request_id)
+            return _ask(body, route, request_id)
 
     async def _exchanged(self, request: BaseRequest, ask: Ask, rule: KeyRule) -> StreamResponse:
         replicas = self._around.fleet.serving(ask.model)
@@ -141,6 +147,12 @@ class Generations:
         if not self._keys.asks_for_keys and "Authorization" in given:
             headers["Authorization"] = given["Authorization"]
         return headers
+
+
+def _ask(body: bytes, route: Route | None, request_id: str) -> Ask:
+    if route is None:
+        return parsed_response(body, request_id=request_id)
+    return parsed(body, route, request_id=request_id)
 
 
 def _shown_id(request: BaseRequest, request_id: str) -> str:

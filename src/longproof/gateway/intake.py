@@ -10,6 +10,7 @@ What it does not understand it leaves to the engine: the body goes upstream as i
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -79,18 +80,14 @@ class Intake:
 def parsed(body: bytes, route: Route, *, request_id: str) -> Ask:
     """A body as an Ask that has no tenant yet. ApiError 400 for what is no request of that route."""
     fields = json_object(body)
-    model = fields.get("model")
-    if not isinstance(model, str) or not model or len(model) > _LONGEST_NAME:
-        raise bad_request("'model' must be the name of a served model", param="model")
+    model = model_of(fields)
     _require_prompt(fields, route)
-    stream = fields.get("stream", False)
-    if stream not in (True, False, None):
-        raise bad_request("'stream' must be true or false", param="stream")
+    stream = stream_of(fields)
     options = fields.get("stream_options")
     if options is not None and not isinstance(options, dict):
         raise bad_request("'stream_options' must be an object", param="stream_options")
     choices = _choices(fields)
-    output = _allowance(fields, route)
+    output = allowance(fields, ("max_completion_tokens", "max_tokens") if route is Route.CHAT else ("max_tokens",))
     salt = fields.get("cache_salt")
     user = fields.get("user")
     return Ask(
@@ -99,7 +96,7 @@ def parsed(body: bytes, route: Route, *, request_id: str) -> Ask:
         model=model,
         body=body,
         fields=fields,
-        stream=bool(stream),
+        stream=stream,
         wants_usage=bool(cast(Json, options).get("include_usage")) if options else False,
         choices=choices,
         output_tokens=None if output is None else output * choices,
@@ -132,8 +129,24 @@ def _require_prompt(fields: Json, route: Route) -> None:
         raise bad_request("'prompt' must be a text, or a list of texts or of token ids", param="prompt")
 
 
-def _allowance(fields: Json, route: Route) -> int | None:
-    names = ("max_completion_tokens", "max_tokens") if route is Route.CHAT else ("max_tokens",)
+def model_of(fields: Json) -> str:
+    """The name of the model; ApiError 400 where there is none."""
+    model = fields.get("model")
+    if not isinstance(model, str) or not model or len(model) > _LONGEST_NAME:
+        raise bad_request("'model' must be the name of a served model", param="model")
+    return model
+
+
+def stream_of(fields: Json) -> bool:
+    """Whether a stream is wanted; ApiError 400 for what is neither."""
+    stream = fields.get("stream", False)
+    if stream not in (True, False, None):
+        raise bad_request("'stream' must be true or false", param="stream")
+    return bool(stream)
+
+
+def allowance(fields: Json, names: Sequence[str]) -> int | None:
+    """The output tokens that are asked for, by the first of these names that is there; None = none are."""
     for name in names:
         value = fields.get(name)
         if value is None:

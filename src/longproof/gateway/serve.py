@@ -181,7 +181,7 @@ def _sharing(config: FleetConfig, deciding: Deciding, desk: Desk, clock: Clock) 
         url=shared.url,
         fleet=shared.fleet,
         lease_ms=max(1, int(rule.kept_s * 1_000)),
-        timeout_s=rule.beat_s,
+        timeout_s=rule.answer_s,
         password_env=shared.password_env,
     )
     store = SharedStore(address, f"{config.gateway.name}-{secrets.token_hex(4)}")

@@ -70,6 +70,11 @@ class SharingRule:
         return self.lease_s / _BEATS_PER_LEASE
 
     @property
+    def answer_s(self) -> float:
+        """How long the store may take to answer."""
+        return max(1.0, self.beat_s)
+
+    @property
     def kept_s(self) -> float:
         """The lease in the store: with the beat at which others look, it makes `lease_s`."""
         return self.lease_s - self.beat_s

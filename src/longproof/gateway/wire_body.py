@@ -7,6 +7,7 @@ from typing import cast
 import orjson
 
 from longproof.gateway.ask import Ask, Json
+from longproof.gateway.responses import salted
 
 _USAGE = b',"stream_options":{"include_usage":true}}'
 
@@ -14,6 +15,8 @@ _USAGE = b',"stream_options":{"include_usage":true}}'
 def engine_body(ask: Ask, *, usage_in_streams: bool, salt: str) -> bytes:
     """What is sent. Usage is asked for in every stream, since metering rests on it; the client's own prefix salt is
     replaced by `salt` where there is one. Needs the parsed prompt only where something of the client's must change."""
+    if ask.responses:
+        return salted(ask.body, salt) if salt else ask.body
     ask_usage = ask.stream and usage_in_streams and not ask.wants_usage
     if not ask_usage and not salt:
         return ask.body
