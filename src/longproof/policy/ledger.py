@@ -362,7 +362,7 @@ class Ledger:
             account, hold = self.accounts[name], held[name]
             more = account.pool.need.blocks(count) - account.pinned_blocks(hold) - hold.own_blocks
             if more < 0:
-                if not shrink:
+                if not shrink and hold.own_blocks:  # without any it refers to a prefix longer than itself
                     raise ValueError(f"{request} cannot grow to less than it holds")
                 more = max(more, -hold.own_blocks)
             if more > account.free_blocks:
