@@ -157,17 +157,23 @@ async def over(url: str, gateways: int, seconds: float) -> dict[str, float]:
     return {"gateways": gateways, "bookings": number, "worst_blocks": worst, "stop_blocks": 950}
 
 
-async def measure(url: str) -> dict[str, object]:
-    """Everything, in turn."""
-    return {
-        "exchange": [
-            await exchange(url, replicas, requests, 400) for replicas, requests in ((4, 64), (16, 256), (16, 2_000))
-        ],
-        "reserve": await reserve(url, 800),
-        "alike_shared": await alike(url, 400, shared=True),
-        "alike_alone": await alike(url, 400, shared=False),
-        "over": [await over(url, gateways, 5.0) for gateways in (2, 4)],
-    }
+async def measure(url: str, show: bool) -> dict[str, object]:
+    """Everything, in turn; with `show` a line as each is there."""
+    found: dict[str, object] = {}
+
+    def note(name: str, value: object) -> None:
+        found[name] = value
+        if show:
+            print(f"{name:34} {value}", flush=True)
+
+    for replicas, requests in ((4, 64), (16, 256), (16, 2_000)):
+        note(f"exchange, {replicas} replicas, {requests:,} requests", await exchange(url, replicas, requests, 200))
+    note("reserve, one request", await reserve(url, 400))
+    note("alike, shared", await alike(url, 300, shared=True))
+    note("alike, each alone", await alike(url, 300, shared=False))
+    for gateways in (2, 4):
+        note(f"over, {gateways} gateways", await over(url, gateways, 3.0))
+    return found
 
 
 def main() -> None:
@@ -178,23 +184,11 @@ def main() -> None:
         server = Valkey(Path(folder))
         server.start()
         try:
-            found = asyncio.run(measure(server.url))
+            found = asyncio.run(measure(server.url, not given.json))
         finally:
             server.kill()
     if given.json:
         print(json.dumps(found))
-        return
-    print("| telling what is booked | CPU µs | round trip p50 µs |\n|---|---|---|")
-    for one in found["exchange"]:  # type: ignore[attr-defined]
-        what = f"{one['replicas']} replicas, {one['requests']:,} requests"
-        print(f"| {what} | {one['cpu_us']:.0f} | {one['p50_us']:.0f} |")
-    alone = found["reserve"]
-    print(f"| an atomic reservation per request | {alone['cpu_us']:.0f} | {alone['p50_us']:.0f} |")  # type: ignore[index]
-    print(f"\nequal choices: {found['alike_shared']:.1%} with shared books, {found['alike_alone']:.1%} without")
-    for one in found["over"]:  # type: ignore[attr-defined]
-        print(
-            f"{one['gateways']} gateways, {one['bookings']:,} bookings: {one['worst_blocks']} of 1,000 blocks at most"
-        )
 
 
 if __name__ == "__main__":

@@ -61,12 +61,8 @@ def gateway(name: str, folder: Path, store: str, engines: list[list[str]]) -> Ga
         text += f'kv_events = "{events}"\nkv_replay = "{replay}"\n'
     file = folder / f"{name}.toml"
     file.write_text(text)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "longproof", "serve", str(file)],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
+    command = [sys.executable, "-m", "longproof", "serve", str(file)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     assert process.stderr is not None
     for line in process.stderr:
         if "serving at " in line:
