@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-plain test-engine test-vllm test-long test-browser test-postgres test-all check docs docs-refresh bench clean
+.PHONY: help env demo test test-plain test-engine test-vllm test-long test-browser test-postgres test-all check docs docs-refresh bench fuzz clean
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,10 @@ docs-refresh: $(READY) ## write --help texts and metric definitions into the doc
 
 bench: $(READY) ## every benchmark, or one: ONLY=cli_startup (prompt_build installs what it compares with, some GB)
 	@set -e; for file in benchmarks/$(or $(ONLY),*).py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
+
+fuzz: $(READY) ## parsers under any bytes (atheris), HTTP under generated requests (schemathesis): ARGS="--seconds 600"
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet 'atheris>=3.0,<4'
+	@$(BIN)/python scripts/fuzz.py $(ARGS)
 
 clean: ## remove .venv, build outputs and caches of the tools; evidence directories stay
 	@rm -rf .venv site build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage

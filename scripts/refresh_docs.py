@@ -31,6 +31,8 @@ from longproof.gateway.metric_names import METRICS as GATEWAY_METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH_COLUMNS = "100"
+FORCED = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+"""What makes rich write for a terminal where there is none: some CI systems set it."""
 OUTPUT = re.compile(
     r"^```console\n\$ (?P<command>longproof [^\n]*?(?:--help|examples/[^\n]*))\n(?P<text>.*?)^```$", re.M | re.S
 )
@@ -58,12 +60,13 @@ def renewed(page_text: str) -> str:
 def printed(command: str) -> str:
     """What a command line prints now, at a fixed width, in a folder that holds a copy of examples/ and nothing else."""
     here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {name: value for name, value in os.environ.items() if name not in FORCED}
     with tempfile.TemporaryDirectory() as place:
         shutil.copytree(ROOT / "examples", Path(place) / "examples")
         ran = subprocess.run(
             ["/bin/bash", "-o", "pipefail", "-c", command],
             cwd=place,
-            env={**os.environ, "PATH": here, "COLUMNS": WIDTH_COLUMNS, "NO_COLOR": "1", "TERM": "dumb"},
+            env={**environment, "PATH": here, "COLUMNS": WIDTH_COLUMNS, "NO_COLOR": "1", "TERM": "dumb"},
             capture_output=True,
             text=True,
             check=True,

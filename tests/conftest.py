@@ -1,15 +1,29 @@
-"""Fixtures that tests of several packages share: the default model and the embedded engine."""
+"""What makes the suite the same on every machine, and fixtures that tests of several packages share: the default model
+and the embedded engine."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from longproof.engines.embedded import EmbeddedOptions, EmbeddedServer, start_embedded
 from longproof.engines.model_files import resolve_model
+
+# The same examples in every run, and no word about how long one takes: a slow machine is no fault of the code. To look
+# for new ones: pytest --hypothesis-profile=explore
+settings.register_profile(
+    "steady", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
+
+# Servers of these tests listen on this machine: a proxy of the environment must not come between.
+os.environ["no_proxy"] = ",".join(filter(None, [os.environ.get("no_proxy"), "127.0.0.1", "localhost"]))
 
 StartEmbedded = Callable[..., Awaitable[EmbeddedServer]]
 

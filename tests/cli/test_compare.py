@@ -168,6 +168,8 @@ def test_quality_is_compared_when_both_were_asked_the_same(tmp_path: Path, capsy
     assert [rows[length]["said"] for length in (300, 600)] == ["undecided", "less"]
     assert rows[600]["adjusted_p"] == pytest.approx(3 * 2 * 0.5**12)
     assert told["quality"]["unpaired"] == 0
+    # two proofs have nonces of their own, and where these take other tokens, other lines make up the length
+    assert told["quality"]["same_text"] + told["quality"]["other_text"] == 24
     assert [finding["id"] for finding in told["findings"]] == ["compare.accuracy_differs"]
     assert "literal at 600 tokens: 0 of 12 against 12" in told["findings"][0]["text"]
     assert "B is right less often in 1 of 3 cells" in told["headline"]
@@ -175,11 +177,57 @@ def test_quality_is_compared_when_both_were_asked_the_same(tmp_path: Path, capsy
     run(("compare", a, b, "--report", str(page)))
     card = capsys.readouterr().out
     assert "literal: A holds to 600; B holds to 300, lost by 600." in card
+    assert "of 24 questions under filler were the same text on both sides" in " ".join(card.split())
     text = page.read_text()
     assert '<section id="right"' in text
+    # no prompt but the questions of quality went to both: nothing is said of ratios, outputs and outcomes
+    assert "0 comparisons" not in text
+    assert "Answers and outcomes" not in text
+    assert "Answers and outcomes" not in card
+    assert "accuracy_difference@600" in text
     assert '<td class="num">12/12</td><td class="num">0/12</td><td class="num">12</td>' in text
     code = run(("compare", a, b, "--require", "accuracy_difference@600 >= -0.05"))
     assert code == EXIT_GATE_FAILED
+
+
+def test_two_servers_are_asked_about_quality_in_turns_when_only_quality_is_wanted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A has all of 12 right, B none at 600 tokens. The same items with the same filler, sent by turns: A B B A."""
+    items = items_of(("literal",), seed=0, longest_tokens=600, n=40)
+    quick = ENGINE.but(token_s=0.0, prefill_tokens_per_s=1e9)
+    able, unable = (Solver(items, ability) for ability in (Ability(), Ability(half_tokens=420.0, width=0.02)))
+    ask = ("--only", "quality", "--families", "literal", "--quality-lengths", "300,600", "--threshold", "0.5")
+    out = tmp_path / "both"
+    with lying_engine(quick.but(answers=able)) as a, lying_engine(quick.but(answers=unable)) as b:
+        command = ("compare", "--url-a", a, "--url-b", b, *ask, "--answers", "12", "--out", str(out))
+        assert run((*command, "--factor", "quantization", "--json")) == EXIT_OK
+        told = json.loads(capsys.readouterr().out)
+        asked = [requests(out / side) for side in "ab"]
+        assert run((*command, "--factor", "quantization")) == EXIT_OK  # complete: nothing is repeated
+        assert [requests(out / side) for side in "ab"] == asked
+    assert told["in_turns"]
+    rows = {row["length"]: row["pairs"] for row in told["quality"]["rows"]}
+    assert {length: (row["both"], row["only_first"]) for length, row in rows.items()} == {
+        0: (12, 0),
+        300: (12, 0),
+        600: (0, 12),
+    }
+    sent = [{key: body.prompt_sha256 for key, body in side if body.probe == "quality"} for side in asked]
+    assert sent[0] == sent[1]
+    assert (told["quality"]["same_text"], told["quality"]["other_text"]) == (24, 0)
+    # a round is two lengths; the sides are swapped from round to round
+    times = sorted((b.timeline.submitted_ns, at) for at in (0, 1) for _, b in asked[at] if b.cell.get("arm") == "full")
+    assert [at for _, at in times] == [0, 0, 1, 1, 1, 1, 0, 0] * 6
+    assert "asked in turns by one client" in capsys.readouterr().out
+
+
+def test_quality_options_are_refused_when_they_mean_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    urls = ("--url-a", "http://127.0.0.1:9", "--url-b", "http://127.0.0.1:9")
+    assert run(("compare", *urls, "--answers", "12")) == EXIT_USER_ERROR
+    assert "add --only quality" in capsys.readouterr().err
+    assert run(("compare", "a", "b", "--only", "quality")) == EXIT_USER_ERROR
+    assert "directories" in capsys.readouterr().err
 
 
 def test_no_difference_of_quality_is_named_when_both_are_the_same(

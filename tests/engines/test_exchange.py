@@ -176,7 +176,7 @@ async def test_error_body_is_cut_at_8_kib_when_it_is_longer() -> None:
 
 
 async def test_error_status_stands_when_its_body_never_ends() -> None:
-    timeline = await send(Reply(status=500, pieces=(b"half of it", HANG)), timeout_s=0.3)
+    timeline = await send(Reply(status=500, pieces=(b"half of it", HANG)), timeout_s=1.0)
     assert timeline.ended_by is EndedBy.HTTP_ERROR
     assert timeline.error is not None
     assert timeline.error.body == "half of it"
@@ -184,17 +184,17 @@ async def test_error_status_stands_when_its_body_never_ends() -> None:
 
 
 async def test_end_is_timeout_when_headers_come_and_no_token() -> None:
-    timeline = await send(Reply.stream(b": keep-alive\n\n", HANG), timeout_s=0.3)
+    timeline = await send(Reply.stream(b": keep-alive\n\n", HANG), timeout_s=1.0)
     assert timeline.ended_by is EndedBy.TIMEOUT
     assert timeline.status == 200
     assert timeline.first_byte_ns is not None
     assert timeline.first_event_ns is None
     assert classify(timeline) is Outcome.HUNG
-    assert timeline.e2e_ns >= 0.29e9  # timers count in floats and may end a hair early
+    assert timeline.e2e_ns >= 0.9e9  # timers count in floats and may end a hair early
 
 
 async def test_end_is_timeout_with_the_text_when_tokens_stop_coming() -> None:
-    timeline = await send(Reply.stream(token("a"), HANG), timeout_s=0.3)
+    timeline = await send(Reply.stream(token("a"), HANG), timeout_s=1.0)
     assert timeline.text == "a"
     assert classify(timeline) is Outcome.TIMED_OUT
 
@@ -273,7 +273,8 @@ async def test_connection_is_closed_when_our_task_is_cancelled() -> None:
 )
 async def test_connection_is_closed_when_we_are_told_to_leave(reply: Reply, status: int | None, text: str) -> None:
     async with ScriptedHttp({PATH: reply}) as server:
-        engine = OpenAIEngine(Link(server.url), model="m")
+        clock = CountingClock()
+        engine = OpenAIEngine(Link(server.url, clock=clock), model="m")
         leave, there = asyncio.Event(), asyncio.Event()
         request = GenerationRequest(prompt=TextPrompt(text="x"), max_tokens=9)
         task = asyncio.create_task(engine.send(request, leave=leave, on_content=lambda _c, _t: there.set()))
@@ -281,7 +282,7 @@ async def test_connection_is_closed_when_we_are_told_to_leave(reply: Reply, stat
         if text:
             await there.wait()
         elif status:
-            await asyncio.sleep(0.1)
+            await _until(lambda: clock.readings >= 3)  # the headers have come
         leave.set()
         timeline = await task
         assert (timeline.ended_by, timeline.status, timeline.text) == (EndedBy.CANCELLED, status, text)
@@ -353,6 +354,6 @@ async def test_body_arrives_whole_when_the_prompt_is_a_million_ids() -> None:
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - the server counts, it does not announce
             await asyncio.sleep(0.01)

@@ -271,3 +271,32 @@ async def test_text_counts_the_special_tokens_that_the_tokenizer_adds() -> None:
         count = await engine.count(TextPrompt(text="abc"))
         await engine.aclose()
     assert (count.total, count.content, count.template, count.special) == (4, 3, 1, 1)
+
+
+CHATML = (
+    "{%- for message in messages -%}\n"
+    "  {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' -}}\n"
+    "{%- endfor -%}\n{%- if add_generation_prompt -%}\n  {{- '<|im_start|>assistant\n' -}}\n{%- endif -%}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "marker_ids", "chat"),
+    [
+        (CHATML, [236820, 236909, 548], False),  # what /props shows for Gemma-3-270m (base), whose file has none
+        (CHATML, [1], True),  # the model knows the marker: it was made for ChatML
+        ("{{ messages[0].content }}", [236820, 236909, 548], True),  # a template of its own, without markers
+    ],
+)
+async def test_chat_is_not_offered_when_the_model_has_no_template(
+    template: str, marker_ids: list[int], chat: bool
+) -> None:
+    props = Reply.json({"chat_template": template, "default_generation_settings": {"n_ctx": 256}, "total_slots": 1})
+    async with ScriptedHttp({}) as server:
+        routes = {"GET /props": props, "POST /tokenize": Reply.json({"tokens": marker_ids})}
+        engine = await scripted(routes, server)
+        found = await engine.introspect()
+        offered = engine.capabilities.chat
+        await engine.aclose()
+    assert offered is chat
+    assert isinstance(found.chat_template_sha256, Measured if chat else Unknown)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -209,6 +210,7 @@ def test_the_next_process_goes_on_when_one_is_killed_half_way(index: Index, tmp_
         assert index.at_cut.wait(60)
         while not part.exists() or part.stat().st_size < half // 2:
             assert victim.poll() is None
+            time.sleep(0.002)
         victim.kill()
     kept_bytes = part.stat().st_size
     index.hold.set()

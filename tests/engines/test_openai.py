@@ -175,7 +175,7 @@ async def test_call_gives_up_when_the_server_is_silent() -> None:
     async with ScriptedHttp({"GET /a": Reply(before_s=60)}) as server:
         link = Link(server.url)
         with pytest.raises(EngineUnreachable, match="ReadTimeout"):
-            await link.get_json("/a", timeout_s=0.2)
+            await link.get_json("/a", timeout_s=0.6)
         await link.aclose()
         await link.aclose()
 

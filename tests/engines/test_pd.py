@@ -142,17 +142,17 @@ async def test_a_busy_prefill_side_is_busy_when_it_says_so() -> None:
 
 @pytest.mark.parametrize("where", ["prefill", "decode"])
 async def test_time_runs_out_on_the_side_that_takes_it_when_one_is_slow(where: str) -> None:
-    slow = SIDE.lying(SlowPrefill(delay_s=5.0)) if where == "prefill" else SIDE.lying(PdTransferSlow(least_s=5.0))
+    slow = SIDE.lying(SlowPrefill(delay_s=30.0)) if where == "prefill" else SIDE.lying(PdTransferSlow(least_s=30.0))
     pair = PdPair(slow, SIDE) if where == "prefill" else PdPair(SIDE, slow)
     async with engine(pair) as both:
-        timeline = await both.send(asked(timeout_s=0.4))
+        timeline = await both.send(asked(timeout_s=0.4 if where == "prefill" else 1.5))
     assert timeline.ended_by is EndedBy.TIMEOUT
     assert classify(timeline) is Outcome.HUNG
     assert (PREFILL_NS in timeline.engine_timings) is (where == "decode")
 
 
 async def test_the_prefill_side_stops_when_we_leave_during_it() -> None:
-    pair = PdPair(SIDE.lying(SlowPrefill(delay_s=5.0)), SIDE)
+    pair = PdPair(SIDE.lying(SlowPrefill(delay_s=60.0)), SIDE)
     leave = asyncio.Event()
     async with engine(pair) as both:
         sending = asyncio.create_task(both.send(asked(), leave=leave))

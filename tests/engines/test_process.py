@@ -22,9 +22,10 @@ from longproof.errors import EngineDied, EngineUnreachable, UsageError
 
 # A server that announces its address; flags make it misbehave. `helper` is a descendant in a session of its own.
 SERVER = textwrap.dedent("""
-    import http.server, os, signal, subprocess, sys
+    import os, signal, subprocess, sys
     flags = sys.argv[1:]
     print("hello from it", flush=True)
+    print("engine", os.getpid(), flush=True)
     if "early" in flags:
         print("no memory left", flush=True)
         sys.exit(7)
@@ -34,7 +35,8 @@ SERVER = textwrap.dedent("""
         helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
         print("helper", helper.pid, flush=True)
     ballast = bytearray(os.urandom(1)) * (50 << 20) if "large" in flags else b""
-    print("engine", os.getpid(), flush=True)
+
+    import http.server  # takes its time: what a test reads in the log stands there before
 
     class Health(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -107,8 +109,8 @@ async def test_start_raises_engine_died_with_code_and_log_when_the_program_ends_
 
 async def test_start_raises_unreachable_and_stops_the_program_when_it_is_never_healthy(engine: Make) -> None:
     process = engine("sick")
-    with pytest.raises(EngineUnreachable, match=r"did not serve within 1\.5 s") as caught:
-        await process.start(deadline_s=1.5)
+    with pytest.raises(EngineUnreachable, match=r"did not serve within 3 s") as caught:
+        await process.start(deadline_s=3.0)
     assert "hello from it" in str(caught.value)
     await gone(logged_pid(process, "engine"))
 
@@ -252,10 +254,10 @@ async def test_memory_counts_the_engine_and_not_the_guard_when_the_engine_holds_
     await process.start()
     memory = process.memory()
     own_bytes = psutil.Process(logged_pid(process, "engine")).memory_info().rss
-    # the server itself adds some 20 MiB; the guard's 15 MiB on top would not fit below own + 5 MiB
-    assert 50 << 20 < memory.rss_bytes < own_bytes + (5 << 20)
+    # the server itself adds some 20 MiB; the guard's 15 MiB on top would not fit below own + 10 MiB
+    assert 50 << 20 < memory.rss_bytes < own_bytes + (10 << 20)
     assert isinstance(memory.peak_rss_bytes, Measured)
-    assert memory.peak_rss_bytes.value >= memory.rss_bytes - (1 << 20)
+    assert memory.peak_rss_bytes.value >= 0.9 * memory.rss_bytes  # the kernel counts pages in batches, one per core
 
 
 async def test_memory_raises_engine_died_when_the_engine_is_gone(engine: Make) -> None:

@@ -123,9 +123,8 @@ def test_host_facts_name_no_machine_user_or_path_when_recorded(tmp_path: Path) -
         facts = journal.start_session(SystemClock()).host
     assert set(facts) == {"cpu", "cpus", "memory", "os", "python"}
     said = " ".join(facts.values())
-    assert platform.node() not in said
-    assert str(Path.home()) not in said
-    assert f"/{getpass.getuser()}" not in said
+    names = {platform.node(), str(Path.home()), f"/{getpass.getuser()}"} - {"", "/"}  # a container may have none
+    assert [name for name in names if name in said] == []
     assert int(facts["cpus"]) >= 1
 
 

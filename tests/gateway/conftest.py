@@ -39,16 +39,19 @@ async def shell() -> AsyncIterator[Callable[..., Awaitable[Shell]]]:
         keys: list[KeyRule] | None = None,
         body_limit_bytes: int = 8 << 20,
         open_limit_bytes: int = 64 << 20,
-        body_timeout_s: float = 5.0,
+        body_timeout_s: float = 60.0,
         keepalive_s: float = 10.0,
-        stall_s: float = 5.0,
-        silence_s: float = 20.0,
+        stall_s: float = 60.0,
+        silence_s: float = 60.0,
         tls: Tls | None = None,
         controller: Any = None,
+        prefill_url: str | None = None,
         **settings: Any,
     ) -> Shell:
         upstream = await Upstream().__aenter__()
-        replicas = [Replica(name=f"r{i}", url=url, models=(MODEL,)) for i, url in enumerate(urls)]
+        replicas = [
+            Replica(name=f"r{i}", url=url, models=(MODEL,), prefill_url=prefill_url) for i, url in enumerate(urls)
+        ]
         fleet = Fleet(tuple(replicas), upstream)
         controller = controller or StandIn([replica.name for replica in replicas], **settings)
         clock, books, routes = SystemClock(), Books(), Routes()
@@ -64,7 +67,7 @@ async def shell() -> AsyncIterator[Callable[..., Awaitable[Shell]]]:
         routes.add("POST", "/v1/responses", generations.responses)
         routes.add("GET", "/v1/models", models.all)
         routes.add("GET", "/v1/models/*", models.one)
-        routes.add("POST", "/tokenize", PassThrough(fleet, intake, ring, clock, timeout_s=5).answer)
+        routes.add("POST", "/tokenize", PassThrough(fleet, intake, ring, clock, timeout_s=60).answer)
         desk.start()
         listener = Listener(routes, host="127.0.0.1", port=0, tls=tls)
         url = await listener.start()
@@ -96,7 +99,7 @@ async def shell() -> AsyncIterator[Callable[..., Awaitable[Shell]]]:
 def until() -> Callable[..., Awaitable[None]]:
     """``await until(condition)``: for what happens a little later."""
 
-    async def wait(condition: Callable[[], bool], *, within_s: float = 5.0) -> None:
+    async def wait(condition: Callable[[], bool], *, within_s: float = 60.0) -> None:
         async with asyncio.timeout(within_s):
             while not condition():  # noqa: ASYNC110 - any condition, of any object
                 await asyncio.sleep(0.002)

@@ -43,7 +43,9 @@ class StandIn:
             return Wait(id=arrival.id, reason="counting", count=True)
         return self._place(arrival.id, now_ns)
 
-    def on_counted(self, request_id: str, input_tokens: int, blocks: tuple[int, ...], now_ns: int) -> Sequence[Action]:
+    def on_counted(
+        self, request_id: str, input_tokens: int, blocks: tuple[int, ...], now_ns: int, *, by_text: int = 0
+    ) -> Sequence[Action]:
         self.told.append(("counted", request_id, input_tokens))
         self.tokens[request_id] = input_tokens
         answer = self._place(request_id, now_ns)

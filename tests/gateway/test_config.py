@@ -99,7 +99,7 @@ def test_the_place_is_named_when_something_is_wrong(change: dict[str, object], p
 def test_the_file_of_the_documentation_is_a_configuration_when_it_is_read(tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "serve.md").read_text(encoding="utf-8")
     config = written(tmp_path, page.partition("```toml\n")[2].partition("```")[0])
-    assert [replica.name for replica in config.replica] == ["a", "b"]
+    assert [replica.name for replica in config.replica] == ["a", "b", "pair"]
     assert controller_config(config, (), {}).tenants[0].weight == 2
     assert key_rules(config)[0].prefix_salt
     assert price_book(config.price).skus[0].name == "long context"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -128,7 +129,9 @@ async def test_a_watcher_that_does_not_read_is_let_go(monkeypatch: pytest.Monkey
     dashboard = Dashboard(busy_fleet(SystemClock().now_ns), anybody, every_s=0.001)
     async with served(dashboard) as (url, routes, _):
         host, port = url.removeprefix("http://").split(":")
-        reader, writer = await asyncio.open_connection(host, int(port), limit=1)
+        connection = socket.create_connection((host, int(port)))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)  # else the kernel takes megabytes for us
+        reader, writer = await asyncio.open_connection(sock=connection, limit=1)
         writer.write(b"GET /dashboard/events HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readexactly(1)
         assert routes.open == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -225,6 +226,17 @@ def test_records_are_dropped_and_counted_when_the_disk_is_full(tmp_path: Path, m
     log.sink(DecisionRecord(number=400, at_ns=1, input=Ticked(), actions=()))
     log.close()
     assert replay_log(log.path).missing == 400
+
+
+def test_no_file_is_left_when_not_even_the_first_line_fits(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # stands in for a disk that takes a part of it
+    try:
+        with pytest.raises(UsageError, match="No space left"):
+            DecisionLog(tmp_path / "decisions.jsonl", HEADER)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_log_is_never_continued_when_its_name_is_taken(tmp_path: Path) -> None:

@@ -32,12 +32,12 @@ field_names = st.sampled_from(
 
 
 async def raw(url: str, request: bytes) -> bytes:
-    """What a server answers to these bytes: one whole answer, or what came within a second."""
+    """What a server answers to these bytes: one whole answer, or what came before it closed or fell silent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
     writer.write(request)
     answer = b""
     try:
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(20.0):
             while part := await reader.read(65_536):
                 answer += part
                 head, _, body = answer.partition(b"\r\n\r\n")
@@ -149,7 +149,7 @@ async def test_a_body_is_let_go_when_its_answer_has_begun(shell: Start, until: U
     engine = lying_engine(HONEST.but(token_s=0.05))
     async with engine as url:
         gateway = await shell([url])
-        response = await gateway.chat("word " * 500, stream=True, max_tokens=40)
+        response = await gateway.chat("word " * 500, stream=True, max_tokens=1_000)
         await response.content.readuntil(b"data: ")
         held = gateway.intake.open_bytes
         response.close()
@@ -172,7 +172,7 @@ async def test_a_body_that_is_framed_wrongly_is_a_bad_request_and_nothing_is_kep
 ) -> None:
     engine = lying_engine()
     async with engine as url:
-        gateway = await shell([url], body_timeout_s=0.5)
+        gateway = await shell([url], body_timeout_s=1.0)
         answer = await raw(gateway.url, post(b"1\r\n{\r\n" + chunk, b"Transfer-Encoding: chunked"))
         await until(lambda: gateway.routes.open == 0)
     assert b" 500 " not in answer.split(b"\r\n")[0]

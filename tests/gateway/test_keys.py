@@ -80,10 +80,10 @@ async def test_one_more_is_refused_when_a_keys_requests_are_all_open(shell: Star
     async with engine as url:
         gateway = await shell([url], keys=[rule(most_open=1)])
         key = {"Authorization": "Bearer sk-a"}
-        running = await gateway.chat(stream=True, max_tokens=20, headers=key)
+        running = await gateway.chat(stream=True, max_tokens=1_000, headers=key)
         refused = await gateway.chat(headers=key)
         running.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (again := await gateway.chat(headers=key)).status != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     assert refused.status == 429

@@ -65,6 +65,12 @@ def spent(
     )
 
 
+def kill(meter: UsageMeter) -> None:
+    """As if its process was killed: what it has written stays behind."""
+    meter._stop.set()  # pyright: ignore[reportPrivateUsage]
+    meter._lock.release()  # pyright: ignore[reportPrivateUsage]
+
+
 def settled_in(directory: Path) -> list[Settled]:
     ledger = SqliteLedger(directory / "usage.sqlite")
     try:
@@ -208,6 +214,27 @@ def test_nothing_is_admitted_and_no_end_is_lost_when_the_disk_is_full(tmp_path: 
     assert sorted(intent.request_id for intent, _ in settled_in(tmp_path)) == ["after", "runs"]
 
 
+def test_a_gateway_does_not_start_and_says_why_when_its_disk_is_full(tmp_path: Path) -> None:
+    child = """
+        import resource
+        from longproof.errors import UsageError
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        try:
+            UsageMeter(directory, ledger, MeterSettings(), FakeClock()).start()
+        except UsageError as problem:
+            print("said:", problem)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        print("recovered:", UsageMeter(directory, ledger, MeterSettings(), FakeClock()).start())
+        """
+    meter = meter_in(tmp_path)
+    meter.start()
+    meter.admitted(admitted("r"))
+    kill(meter)
+    said, _ = gateway(child, tmp_path, start=False).communicate(timeout=60)
+    assert "said: usage cannot be written down" in said
+    assert "recovered: 1" in said
+
+
 def test_another_gateways_requests_are_left_alone_when_it_bears_the_same_name(tmp_path: Path) -> None:
     ledger = tmp_path / "shared.sqlite"
     one = UsageMeter(tmp_path / "one", SqliteLedger(ledger), MeterSettings(fold_every_s=0.001), FakeClock())
@@ -263,8 +290,7 @@ def test_a_gateway_does_not_start_when_its_ledger_cannot_be_written(tmp_path: Pa
     meter = meter_in(tmp_path)
     meter.start()
     meter.admitted(admitted("r"))
-    meter._stop.set()  # pyright: ignore[reportPrivateUsage] - as if killed: the segment stays behind
-    meter._lock.release()  # pyright: ignore[reportPrivateUsage]
+    kill(meter)
     ledger = Fickle(SqliteLedger(tmp_path / "usage.sqlite"))
     ledger.away = True
     with pytest.raises(UsageError, match="the database is away"):

@@ -150,7 +150,7 @@ async def test_the_loops_lag_is_seen_when_something_blocks_it() -> None:
             await asyncio.sleep(0.01)
     metrics.close()
     # the timer was due 0.1 s in, and fires 0.3 s in at the earliest
-    assert value(scraped(metrics), "event_loop_lag_seconds_sum") >= 0.19
+    assert value(scraped(metrics), "event_loop_lag_seconds_sum") >= 0.18
 
 
 class Books:

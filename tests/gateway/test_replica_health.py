@@ -60,3 +60,15 @@ def test_it_is_up_when_it_answers_without_metrics() -> None:
     health = ReplicaHealth(up=False)
     assert health.answered(None) is ReplicaState.UP
     assert health.answered(None) is None
+
+
+def test_a_pair_is_restarted_when_the_counters_of_one_side_fall() -> None:
+    health = ReplicaHealth(up=True)
+
+    def both(prefill: float, decode: float) -> EngineSample:
+        name = 'vllm:prompt_tokens_total{engine="0"}'
+        return EngineSample(at_ns=0, values={f"prefill.{name}": prefill, f"decode.{name}": decode})
+
+    assert health.answered(both(100, 100)) is None
+    assert health.answered(both(3, 120)) is ReplicaState.RESTARTED
+    assert health.answered(both(4, 5)) is ReplicaState.RESTARTED

@@ -123,6 +123,27 @@ async def test_a_stream_that_breaks_off_says_so(shell: Start, engine: Engine) ->
 @pytest.mark.parametrize(
     "fields",
     [
+        {"kv_transfer_params": {"remote_host": "10.0.0.9"}},
+        {"id_slot": 3},
+        {"tools": [{"type": "mcp", "server_url": "http://10.0.0.9"}]},
+        {"tools": [{"type": "web_search_preview"}]},
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://10.0.0.9/x"}]}]},
+        {"input": [{"type": "computer_call_output", "output": {"image_url": "http://10.0.0.9/x"}}]},
+    ],
+)
+async def test_what_steers_an_engine_is_not_the_clients_to_say(
+    shell: Start, engine: Engine, fields: dict[str, object]
+) -> None:
+    gateway = await shell([engine.url])
+    status, raw = await ask(gateway, **fields)
+    assert status == 400
+    assert json.loads(raw)["error"]["code"] in ("field_not_allowed", "media_not_allowed")
+    assert engine.asked == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
         {"previous_response_id": "resp_0"},
         {"conversation": "conv_1"},
         {"prompt": {"id": "p"}},
@@ -208,10 +229,18 @@ def test_events_are_told_apart_by_their_data_when_no_line_names_them() -> None:
 
 def test_a_last_event_that_is_not_ended_still_counts() -> None:
     flow = ResponseFlow()
-    flow.take(b"".join(stream_of()).rstrip(b"\n"))
+    whole = b"".join(stream_of()).rstrip(b"\n")
+    out = flow.take(whole)
     assert not flow.done
-    flow.end()
+    assert out + flow.end() == whole
     assert flow.done
+
+
+def test_half_an_event_is_never_passed_on() -> None:
+    whole, flow = b"".join(stream_of()), ResponseFlow()
+    out = flow.take(whole[:-40]) + flow.end()
+    assert out == b"".join(stream_of()[:-1])
+    assert not flow.done
 
 
 @pytest.mark.parametrize(

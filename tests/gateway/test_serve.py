@@ -60,7 +60,7 @@ class Gateway:
 
     def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -110,8 +110,8 @@ def test_everything_is_served_and_metered_when_started_with_engines(gateway: Run
         running = gateway("--engines", f"{first},{second}")
         answers = [chat(running.url, f"question {i}") for i in range(6)]
         stream = chat(running.url, "one more", stream=True)
-        models = httpx.get(f"{running.url}/v1/models").json()
-        ready = httpx.get(f"{running.url}/ready").status_code
+        models = httpx.get(f"{running.url}/v1/models", timeout=30).json()
+        ready = httpx.get(f"{running.url}/ready", timeout=30).status_code
         code = running.terminate()
     assert [answer.status_code for answer in answers] == [200] * 6
     assert stream.text.endswith("data: [DONE]\n\n")
@@ -131,7 +131,7 @@ def test_what_is_open_is_finished_and_nothing_new_is_taken_when_it_is_told_to_en
         engine.log.wait_for(lambda _: any(served.output_tokens > 1 for served in chats(engine)))
         running.process.send_signal(signal.SIGTERM)
         _until(lambda: _refused(running.url))
-        code = running.process.wait(30)
+        code = running.process.wait(60)
         reader.join()
     assert code == 0
     assert found[0].count('"content"') >= 19
@@ -157,7 +157,7 @@ def test_open_requests_are_cut_off_when_it_is_told_to_end_twice(gateway: Run) ->
         running.process.send_signal(signal.SIGTERM)
         _until(lambda: any("draining" in line for line in running.lines))
         running.process.send_signal(signal.SIGTERM)
-        code = running.process.wait(30)
+        code = running.process.wait(60)
         reader.join()
         engine.log.wait_for(lambda log: log.last.ending is Ending.DISCONNECTED)
     assert code == 1
@@ -178,14 +178,14 @@ def test_a_request_that_can_never_fit_is_refused_at_once_with_the_limit(gateway:
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_the_engines_retry_after_is_kept_when_every_replica_refuses(gateway: Run, status: int) -> None:
-    refusing = FAST.lying(Refuse(status=status, retry_after_s=7))
+    refusing = FAST.lying(Refuse(status=status, retry_after_s=60))
     one, two = lying_engine(refusing), lying_engine(refusing)
     with one as first, two as second:
         running = gateway("--engines", f"{first},{second}")
         answers = [chat(running.url) for _ in range(3)]
     assert {answer.status_code for answer in answers} <= {429, 503}
-    assert all(1 <= int(answer.headers["retry-after"]) <= 7 for answer in answers)
-    # once each, and not again before the seven seconds are over
+    assert all(1 <= int(answer.headers["retry-after"]) <= 60 for answer in answers)
+    # once each, and not again before the minute is over
     assert (len(chats(one)), len(chats(two))) == (1, 1)
 
 
@@ -209,7 +209,7 @@ def test_tls_is_spoken_when_it_is_configured(gateway: Run, tmp_path: Path) -> No
         running = gateway(str(fleet))
         context = ssl.create_default_context()
         authority.configure_trust(context)
-        with httpx.Client(verify=context) as client:
+        with httpx.Client(verify=context, timeout=30) as client:
             body = {"model": "mine", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
             answer = client.post(f"{running.url}/v1/chat/completions", json=body)
     assert running.url.startswith("https://")
@@ -221,9 +221,9 @@ def test_metrics_and_dashboard_show_what_was_done_when_asked(gateway: Run) -> No
         running = gateway("--engines", url)
         chat(running.url)
         chat(running.url, "word " * 20_000)
-        metrics = httpx.get(f"{running.url}/metrics").text
-        page = httpx.get(f"{running.url}/dashboard")
-        with httpx.stream("GET", f"{running.url}/dashboard/events", timeout=10) as events:
+        metrics = httpx.get(f"{running.url}/metrics", timeout=30).text
+        page = httpx.get(f"{running.url}/dashboard", timeout=30)
+        with httpx.stream("GET", f"{running.url}/dashboard/events", timeout=30) as events:
             seen = next(line for line in events.iter_lines() if line.startswith("data: ") and "replicas" in line)
         code = running.terminate()
     ended = [line for line in metrics.splitlines() if "requests_total{" in line and MODEL in line]
@@ -277,7 +277,7 @@ def test_a_claim_about_a_model_that_is_not_served_keeps_it_from_starting(tmp_pat
 @pytest.mark.engine
 def test_a_real_model_answers_when_started_without_arguments(gateway: Run, tmp_path: Path) -> None:
     running = gateway("--context", "512")
-    model = httpx.get(f"{running.url}/v1/models").json()["data"][0]["id"]
+    model = httpx.get(f"{running.url}/v1/models", timeout=30).json()["data"][0]["id"]
     plain = chat(running.url, "Name a colour.", model=model, max_tokens=8)
     stream = chat(running.url, "Name a colour.", model=model, max_tokens=8, stream=True)
     too_long = chat(running.url, "word " * 600, model=model)
@@ -304,7 +304,7 @@ def _refused(url: str) -> bool:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -185,7 +185,7 @@ def test_no_usage_is_lost_or_doubled_when_the_gateway_is_killed_mid_stream(start
 def test_metrics_ask_for_no_key_when_they_are_open(start: Start) -> None:
     with lying_engine(HONEST.but(dialect=VLLM, token_s=0.0)) as url:
         gateway = start(url, "open_metrics = true")
-        assert httpx.get(f"{gateway.url}/metrics").status_code == 200
+        assert httpx.get(f"{gateway.url}/metrics", timeout=30).status_code == 200
         assert gateway.get("/dashboard/events", key="sk-team").status_code == 403
 
 

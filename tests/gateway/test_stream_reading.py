@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longproof.domain.events import Usage
-from longproof.gateway.replies import busy_in_stream, is_error_event, sends_text
+from longproof.gateway.replies import busy_in_stream, is_error_event, role_events
 from longproof.gateway.sse_events import EventFlow
 from longproof.gateway.upstream import retry_after_ns
 from longproof.gateway.usage import usage_in
@@ -76,6 +76,17 @@ def test_nothing_is_changed_when_the_client_asked_for_usage(cuts: list[int]) -> 
     assert flow.usage is not None
 
 
+@pytest.mark.parametrize("hide", [True, False])
+def test_half_an_event_is_no_part_of_the_answer_when_the_rest_never_comes(hide: bool) -> None:
+    flow = EventFlow(hide_usage=hide)
+    assert flow.take(TOKEN + b'data: {"choices":[{"del') + flow.end() == TOKEN
+    assert flow.events == 1
+    error = b'data: {"error":{"message":"gone"}}'  # whole, though nothing ends it
+    assert EventFlow(hide_usage=hide).take(error) == b""
+    flow = EventFlow(hide_usage=hide)
+    assert flow.take(TOKEN + error) + flow.end() == TOKEN + error
+
+
 def test_the_end_is_seen_when_its_blank_line_is_missing() -> None:
     for hide in (True, False):
         flow = EventFlow(hide_usage=hide)
@@ -105,10 +116,12 @@ def test_an_error_is_seen_when_it_follows_a_token_in_one_read() -> None:
 
 
 def test_the_role_alone_is_no_token_when_an_engine_sends_it_before_the_prefill() -> None:
-    assert not sends_text(b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n')
-    assert not sends_text(b'data: {"choices":[{"delta":{"role":"assistant","content":null}}]}\n\n')
-    assert sends_text(b'data: {"choices":[{"delta":{"role":"assistant","content":"A"}}]}\n\n')
-    assert sends_text(TOKEN)
+    role = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
+    assert role_events(role) == 1
+    assert role_events(b'data: {"choices":[{"delta":{"role":"assistant","content":null}}]}\n\n') == 1
+    assert role_events(b'data: {"choices":[{"delta":{"role":"assistant","content":"A"}}]}\n\n') == 0
+    assert role_events(TOKEN) == 0
+    assert role_events(role + TOKEN) == 1
 
 
 @pytest.mark.parametrize(

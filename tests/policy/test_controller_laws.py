@@ -85,6 +85,7 @@ class Gateway(RuleBasedStateMachine):
         self.live: dict[str, str] = {}  # id → waiting, counting or the replica it was sent to
         self.uncounted: dict[str, int] = {}
         self.ended: set[str] = set()
+        self.answered: set[str] = set()  # a token of theirs was seen, so nobody refuses them any more
         self.may_send: set[str] = set()
         self.not_before = dict.fromkeys(NAMES, 0)
         self.up = dict.fromkeys(NAMES, True)
@@ -176,18 +177,20 @@ class Gateway(RuleBasedStateMachine):
     def first_token(self, number: int) -> None:
         request = self.pick(number, sent=True)
         if request is not None:
+            self.answered.add(request)
             self.take(self.gateway.on_first_token(request, self.now))
 
     @rule(number=st.integers(0, 99), tokens=st.integers(1, 40))
     def output(self, number: int, tokens: int) -> None:
         request = self.pick(number, sent=True)
         if request is not None:
+            self.answered.add(request)
             self.take(self.gateway.on_output(request, tokens, self.now))
 
-    @rule(number=st.integers(0, 99), after=st.one_of(st.none(), st.sampled_from([S // 2, 7 * S])))
+    @rule(number=st.integers(0, 99), after=st.one_of(st.none(), st.sampled_from([0, S // 2, 7 * S])))
     def engine_refuses(self, number: int, after: int | None) -> None:
         request = self.pick(number, sent=True)
-        if request is None or self.controller._requests[request].phase.name != "PREFILLING":
+        if request is None or request in self.answered:
             return
         replica = self.live[request]
         self.not_before[replica] = max(self.not_before[replica], self.now + (S if after is None else after))
@@ -225,17 +228,71 @@ class Gateway(RuleBasedStateMachine):
             self.not_before[name] = max(self.not_before[name], until)
         self.take(self.gateway.on_replica(name, state, self.now, until_ns=until))
 
-    @rule(name=st.sampled_from(NAMES), usage=st.floats(0, 1), preempted=st.integers(0, 3))
-    def sample(self, name: str, usage: float, preempted: int) -> None:
+    @rule(
+        name=st.sampled_from(NAMES),
+        usage=st.one_of(st.none(), st.floats(0, 1), st.floats(-1, 9)),
+        running=st.sampled_from([None, 0, 1, 50]),
+        preempted=st.integers(0, 3),
+        age=st.sampled_from([0, 1, 5 * S]),
+    )
+    def sample(self, name: str, usage: float | None, running: int | None, preempted: int, age: int) -> None:
+        """Any figures, true or not: counters that fall, and samples that are older than those before."""
         values = {"vllm:num_preemptions_total": float(preempted)}
-        told = EngineSample(at_ns=self.now, running=1, waiting=0, kv_usage=usage, values=values)
-        self.take(self.gateway.on_sample(name, told, self.now))
+        at_ns = max(0, self.now - age)
+        told = EngineSample(at_ns=at_ns, running=running, waiting=0, kv_usage=usage, values=values)
+        self.take(self.gateway.on_sample(name, told, at_ns))
 
     @rule(name=st.sampled_from(NAMES), names=st.lists(st.integers(0, 1), max_size=6), what=st.integers(0, 3))
     def cache(self, name: str, names: list[int], what: int) -> None:
         blocks = chain(names)
         event = (KvStored(blocks=blocks), KvRemoved(blocks=blocks), KvCleared(), KvGap(reason="lost"))[what]
         self.gateway.on_kv_event(name, event, self.now)
+
+    @precondition(lambda self: self.ended)
+    @rule(number=st.integers(0, 99), known=st.booleans(), kind=st.sampled_from(list(EndKind)))
+    def late(self, number: int, known: bool, kind: EndKind) -> None:
+        """News of a request that has ended, or was never there, in whatever order: nothing comes of them."""
+        request = sorted(self.ended)[number % len(self.ended)] if known else "never"
+        before = self.controller.snapshot(self.now)
+        end = Ended(kind=kind, output_tokens=7, cached_tokens=3)
+        for actions in (
+            self.gateway.on_refused_by_engine(request, S, self.now),
+            self.gateway.on_first_token(request, self.now),
+            self.gateway.on_output(request, 9, self.now),
+            self.gateway.on_counted(request, 5, (1, 2), self.now),
+            self.gateway.on_finish(request, end, self.now),
+            self.gateway.cancel(request, self.now),
+        ):
+            assert actions == []
+        assert self.gateway.kv_token_ms(request, self.now) is None
+        assert self.controller.snapshot(self.now) == before
+
+    @rule(number=st.integers(0, 99), back=st.sampled_from([1, S, 60 * S]))
+    def clock_falls_back(self, number: int, back: int) -> None:
+        """A time before the last one is the last one: nobody's deadline, back-off or bill moves by it."""
+        then, request = max(0, self.now - back), self.pick(number, sent=True)
+        self.take(self.gateway.on_tick(then))
+        if request is not None:
+            self.gone(request)
+            self.ends += 1
+            self.take(self.gateway.on_finish(request, Ended(kind=EndKind.COMPLETED, output_tokens=1), then))
+
+    @precondition(lambda self: self.live)
+    @rule(name=st.sampled_from(NAMES), number=st.integers(0, 99))
+    def restarts_under_them(self, name: str, number: int) -> None:
+        """A crash, twice; then its requests end, or go on being told of, as if it had not been noticed."""
+        self.up[name], self.not_before[name] = True, 0
+        self.take(self.gateway.on_replica(name, ReplicaState.RESTARTED, self.now))
+        self.take(self.gateway.on_replica(name, ReplicaState.RESTARTED, self.now))
+        there = [request for request, where in self.live.items() if where == name]
+        if there:
+            request = there[number % len(there)]
+            self.answered.add(request)
+            self.take(self.gateway.on_first_token(request, self.now))
+            self.take(self.gateway.on_output(request, 30, self.now))
+            self.gone(request)
+            self.ends += 1
+            self.take(self.gateway.on_finish(request, Ended(kind=EndKind.FAILED), self.now))
 
     @rule(ms=st.sampled_from([0, 1, 50, 900, 4_000, 21_000]))
     def time_passes(self, ms: int) -> None:

@@ -202,7 +202,10 @@ def test_a_long_prefill_waits_when_it_would_slow_running_streams_beyond_the_prom
     assert isinstance(gateway.on_arrival(arrival("short", 80), S), Dispatch)
     gateway.on_finish("short", DONE, 2 * S)
     assert gateway.on_tick(5 * S) == []
-    assert [a.id for a in gateway.on_tick(11 * S + 1)] == ["giant"]  # the promise bends, nobody waits for ever
+    assert gateway.on_tick(11 * S + 1) == []  # overdue: its replica is emptied of streams
+    assert isinstance(gateway.on_arrival(arrival("later", 80), 12 * S), Wait)
+    # the promise bends after as long again: nobody waits for ever
+    assert [a.id for a in gateway.on_tick(21 * S + 1)] == ["giant"]
 
 
 def test_a_prefill_window_keeps_the_order_here_when_the_engine_is_behind() -> None:

@@ -101,7 +101,7 @@ async def test_the_stage_is_named_when_time_runs_out(tmp_path: Path) -> None:
         ("transfer", PdPair(SIDE, SIDE.lying(PdTransferSlow(least_s=9.0, above_tokens=300, times=1)))),
         ("prefill", PdPair(SIDE.lying(SlowPrefill(delay_s=9.0, above_tokens=300, times=1)), SIDE)),
     ):
-        found = await run(pair, tmp_path / side, plan=plan, timeout_s=1.0)
+        found = await run(pair, tmp_path / side, plan=plan, timeout_s=2.0)
         [late] = [item for item in found if isinstance(item, Finding)]
         assert (late.id, late.details["stage"]) == ("disaggregated.timeout", side)
 

@@ -25,7 +25,9 @@ from longproof.testing.lying_engine import HONEST, LyingEngine, lying_engine
 
 SLOW = HONEST.but(prefill_tokens_per_s=20_000.0, token_s=0.006)
 """800 tokens: 40 ms of prefill; 40 tokens of output: 234 ms."""
-PLAN = ReclaimPlan(length_tokens=800, largest_tokens=2_000, decode_tokens=40, cycles=2, slow_s=0.5, sample_every_s=0.02)
+PLAN = ReclaimPlan(
+    length_tokens=800, largest_tokens=2_000, decode_tokens=40, cycles=2, slow_s=10.0, sample_every_s=0.02
+)
 
 
 async def run(server: LyingEngine, directory: Path, plan: ReclaimPlan = PLAN) -> list[Statement | Finding | NotShown]:
@@ -35,7 +37,8 @@ async def run(server: LyingEngine, directory: Path, plan: ReclaimPlan = PLAN) ->
 
 
 async def test_clients_leave_in_every_stage_and_the_largest_follows_when_the_probe_runs(tmp_path: Path) -> None:
-    async with (server := lying_engine(SLOW.but(dialect=VLLM))), probing(server.url, tmp_path) as ctx:
+    engine = SLOW.but(dialect=VLLM, prefill_tokens_per_s=4_000.0)  # 200 ms: who leaves in it may be late by 80
+    async with (server := lying_engine(engine)), probing(server.url, tmp_path) as ctx:
         await reclaim.run(ctx, PLAN)
         sent = requests(ctx)
         windows = [record.key for record in ctx.journal.records if isinstance(record.body, WindowBody)]

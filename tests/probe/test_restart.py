@@ -24,7 +24,7 @@ from longproof.testing.lies_of_load import RestartChanges
 from longproof.testing.lying_engine import HONEST, LyingEngine, lying_engine
 
 PLAN = RestartPlan(
-    lengths=(200, 800), largest_tokens=2_000, warm_tokens=800, limit_tokens=8_192, repeats=3, deadline_s=20.0
+    lengths=(200, 800), largest_tokens=2_000, warm_tokens=800, limit_tokens=8_192, repeats=3, deadline_s=120.0
 )
 ENGINE = HONEST.but(dialect=VLLM, prefill_tokens_per_s=20_000.0)
 
@@ -137,7 +137,7 @@ async def test_the_server_is_asked_until_it_answers_when_it_takes_time_to_start(
         found = await run(server, tmp_path, restarter=Later(server))
     [ready] = [item for item in found if isinstance(item, Statement) and item.metric == "restart_time"]
     assert isinstance(ready.value, Measured)
-    assert ready.value.value > 0.5
+    assert ready.value.value > 0.45
     assert not OTHER & set(findings(found))
 
 

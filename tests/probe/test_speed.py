@@ -19,6 +19,8 @@ from longproof.testing.lies import BigChunks, ClampOutput, FalseCached, NoUsage,
 from longproof.testing.lying_engine import HONEST, LyingEngine, lying_engine
 
 LENGTHS = (200, 400, 800)
+APART = HONEST.but(token_s=0.02)
+"""Its tokens come one by one, also to a client that is held up: those that come in one read have no time between."""
 
 
 async def run(server: LyingEngine, directory: Path, repeats: int = 2) -> list[Statement | Finding | NotShown]:
@@ -88,7 +90,7 @@ async def test_other_lengths_go_on_when_one_cannot_be_promised(tmp_path: Path) -
     assert [item.topic for item in found if isinstance(item, NotShown)] == ["speed_at_9"]
 
 
-@pytest.mark.parametrize("behaviour", [HONEST, HONEST.but(dialect=VLLM), HONEST.but(dialect=OPENAI)])
+@pytest.mark.parametrize("behaviour", [APART, APART.but(dialect=VLLM), APART.but(dialect=OPENAI)])
 async def test_an_honest_engine_gives_numbers_and_no_finding_when_read(behaviour: Behaviour, tmp_path: Path) -> None:
     async with (server := lying_engine(behaviour)):
         found = await run(server, tmp_path)
@@ -111,7 +113,7 @@ async def test_the_engines_own_clock_is_compared_when_it_has_one(tmp_path: Path)
         gap = statement(found, "engine_ttft_gap", 800)
         assert clock in gap.conditions["engine_clock"]
         assert isinstance(gap.value, Measured)
-        assert 0 < gap.value.value < 1
+        assert 0 < gap.value.value < 10
 
 
 async def test_a_fault_is_found_and_samples_are_left_out_when_fresh_prompts_are_said_to_be_cached(
@@ -138,7 +140,7 @@ async def test_refused_and_clamped_work_enters_no_rate_when_there_is_some(tmp_pa
 
 
 async def test_gaps_between_chunks_are_not_gaps_between_tokens_when_chunks_hold_several(tmp_path: Path) -> None:
-    async with (server := lying_engine(HONEST.lying(BigChunks(tokens=4)))):
+    async with (server := lying_engine(APART.lying(BigChunks(tokens=4)))):
         found = await run(server, tmp_path, repeats=1)
     assert statement(found, "itl", 200).n == 0
     assert "not one token each" in statement(found, "itl", 200).text

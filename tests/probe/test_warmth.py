@@ -18,7 +18,8 @@ from longproof.testing.lies import FalseCached, HideCached, IgnoreCold
 from longproof.testing.lying_engine import HONEST, LyingEngine, lying_engine
 
 LENGTHS = (600, 1200)
-SLOW = HONEST.but(prefill_tokens_per_s=8_000.0)
+SLOW = HONEST.but(prefill_tokens_per_s=4_000.0)
+"""150 and 300 ms of prefill, for tests in which times tell: what a busy machine adds is less."""
 
 
 async def run(server: LyingEngine, directory: Path, repeats: int = 2) -> list[Statement | Finding | NotShown]:
@@ -28,7 +29,7 @@ async def run(server: LyingEngine, directory: Path, repeats: int = 2) -> list[St
 
 
 async def test_arms_of_a_pair_follow_each_other_when_the_probe_runs(tmp_path: Path) -> None:
-    async with (server := lying_engine(SLOW)), probing(server.url, tmp_path) as ctx:
+    async with (server := lying_engine(HONEST)), probing(server.url, tmp_path) as ctx:
         await warmth.run(ctx, LENGTHS, 2)
         sent = requests(ctx)
     arms = ("cold", "again", "new_tail")
@@ -53,7 +54,7 @@ async def test_a_torn_pair_is_warmed_again_when_a_run_resumes(tmp_path: Path) ->
     """The engine was restarted meanwhile, with an empty cache: without a new warm-up `again` would be as slow as
     cold.
     """
-    async with (server := lying_engine(SLOW)):
+    async with (server := lying_engine(HONEST)):
         async with probing(server.url, tmp_path, allowance=Allowance(1)) as ctx:
             with pytest.raises(BudgetSpent):
                 await warmth.run(ctx, (600,), 1)
@@ -95,7 +96,7 @@ async def test_an_honest_engine_gives_ratios_and_no_finding_when_read(dialect: D
 
 
 async def test_no_reuse_is_a_statement_and_no_fault_when_the_server_keeps_nothing(tmp_path: Path) -> None:
-    async with (server := lying_engine(SLOW.but(cache_entries=0))):
+    async with (server := lying_engine(HONEST.but(cache_entries=0))):
         found = await run(server, tmp_path)
     assert findings(found) == []
     reuse = statement(found, "prefix_reuse", None)
@@ -114,14 +115,14 @@ async def test_a_hidden_cache_is_a_fault_when_times_or_counters_betray_it(in_met
 
 
 async def test_fresh_prompts_said_to_be_cached_are_a_fault_and_left_out_when_read(tmp_path: Path) -> None:
-    async with (server := lying_engine(SLOW.lying(FalseCached(fraction=0.5)))):
+    async with (server := lying_engine(HONEST.lying(FalseCached(fraction=0.5)))):
         found = await run(server, tmp_path)
     assert "warmth.cached_while_cold" in findings(found)
     assert not [item for item in found if isinstance(item, Statement)]
 
 
 async def test_a_forbidden_cache_that_is_used_is_a_fault_when_read(tmp_path: Path) -> None:
-    async with (server := lying_engine(SLOW.lying(IgnoreCold()))):
+    async with (server := lying_engine(HONEST.lying(IgnoreCold()))):
         found = await run(server, tmp_path)
     assert findings(found) == ["warmth.cold_ignored"]
 

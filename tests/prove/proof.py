@@ -14,7 +14,7 @@ from longproof.prove.options import IDLE_PROBES, ProveOptions
 from longproof.prove.run import Estimate, ProveResult, prove
 from longproof.prove.target import UrlTarget
 
-OPTIONS = ProveOptions(lengths=(600, 1200), repeats=2, timeout_s=3.0, only=IDLE_PROBES)
+OPTIONS = ProveOptions(lengths=(600, 1200), repeats=2, timeout_s=30.0, only=IDLE_PROBES)
 
 
 class Silent:

@@ -18,7 +18,8 @@ from proof import view_of
 
 from longproof.evidence.records import RequestBody, SessionBody
 from longproof.testing.behaviour import Behaviour
-from longproof.testing.lying_engine import LyingEngine, lying_engine
+from longproof.testing.lies import SlowPrefill
+from longproof.testing.lying_engine import lying_engine
 
 WINDOW = 1024
 
@@ -32,7 +33,7 @@ def command(url: str, directory: Path) -> list[str]:
         "--only",
         "boundary,speed",
         "--timeout",
-        "20s",
+        "120s",
         "--resolution",
         "64",
     ]
@@ -53,9 +54,14 @@ def kill_when(process: subprocess.Popen[bytes], directory: Path, at_least: int) 
     return [line for line in lines(directory) if line.endswith(b"\n")]
 
 
-def slow_engine() -> LyingEngine:
-    """Honest, and slow enough to be killed between two tokens."""
-    return lying_engine(Behaviour(window_tokens=WINDOW, prefill_tokens_per_s=20_000.0, token_s=0.003))
+SLOW = Behaviour(window_tokens=WINDOW, prefill_tokens_per_s=20_000.0, token_s=0.003)
+"""Honest, and slow enough to be killed between two tokens."""
+
+
+def answering(requests: int) -> Behaviour:
+    """So many requests are answered, and the next one waits: a run that wants more cannot be over before it is ended,
+    however late that comes."""
+    return SLOW.lying(SlowPrefill(delay_s=600.0, skip=requests))
 
 
 @dataclass(frozen=True)
@@ -73,14 +79,17 @@ class Killed:
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
     directory = tmp_path_factory.mktemp("killed") / "evidence"
-    with slow_engine() as url:
+    engine = lying_engine(SLOW)
+    with engine as url:
         before: list[bytes] = []
         torn = False
         for at_least in (2, 6, 9):
+            engine.behave(answering(3))  # eleven are asked in all
             process = subprocess.Popen(command(url, directory), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             after = kill_when(process, directory, at_least)
             torn = torn or after[: len(before)] != before
             before = after
+        engine.behave(SLOW)
         done = subprocess.run(command(url, directory), capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()
         yield Killed(url=url, directory=directory, kept=before, torn=torn, told=done.stdout.decode())
@@ -126,14 +135,14 @@ def test_derive_gives_the_same_bytes_and_notices_a_missing_record(killed: Killed
 
 def test_ctrl_c_leaves_usable_evidence(tmp_path: Path) -> None:
     directory = tmp_path / "evidence"
-    with slow_engine() as url:
+    with lying_engine(answering(5)) as url:
         process = subprocess.Popen(
             command(url, directory), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
         )
         while process.poll() is None and len(lines(directory)) < 6:
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=30)
+        _, told = process.communicate(timeout=120)
     assert process.returncode == 130, told.decode()
     assert b"goes on from here" in told
     assert b"Traceback" not in told
@@ -145,7 +154,7 @@ def test_ctrl_c_leaves_usable_evidence(tmp_path: Path) -> None:
 
 def test_a_server_that_goes_away_ends_the_run_in_order(tmp_path: Path) -> None:
     directory = tmp_path / "evidence"
-    engine = slow_engine()
+    engine = lying_engine(answering(5))
     with engine:
         process = subprocess.Popen(
             command(engine.url, directory), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path

@@ -32,6 +32,15 @@ def test_too_few_answers_are_refused_when_chance_raises_the_bar(family: str, few
         step(families=(family,), answers=fewest - 1)
 
 
+def test_the_bar_is_that_of_the_shortest_text_when_keys_grow_with_it() -> None:
+    """A guess among 2 keys at 128 tokens is right by half, the bar 0.925 as for yes or no; among 32 at 2,048 by one
+    part in 32, the bar 0.8547, and 25 answers of 25 are enough."""
+    assert step(families=("multi-key-dense",), lengths=(128, 2_048))["answers"] == 60
+    with pytest.raises(UsageError, match="it takes 52 for multi-key-dense"):
+        step(families=("multi-key-dense",), lengths=(128, 2_048), answers=51)
+    assert step(families=("multi-key-dense",), lengths=(2_048, 4_096), answers=26)["answers"] == 26
+
+
 def test_the_hardest_family_decides_when_several_are_asked() -> None:
     with pytest.raises(UsageError, match="it takes 29 for multi-key-8, 52 for absent") as refused:
         step(families=("literal", "multi-key-8", "absent"), answers=25)

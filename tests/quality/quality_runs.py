@@ -83,7 +83,7 @@ def options(
     return ProveOptions(
         only=("quality",),
         budget_tokens=budget_tokens,
-        timeout_s=10.0,
+        timeout_s=60.0,
         quality=QualityOptions(families=families, lengths=lengths, **chosen),  # type: ignore[arg-type]
     )
 

@@ -101,10 +101,11 @@ async def test_every_length_is_reached_with_needles_whole_when_tokens_add_up(
     assert built.count == await server.count(built.prompt)
     text = text_of(built.prompt)
     assert text.startswith(nonce)
-    assert text.endswith(f"\n\n{item.question}")
+    asked = item.question if route is Route.CHAT else f"Question: {item.question}\nAnswer:"
+    assert text.endswith(f"\n\n{asked}")
     places = [text.index(needle.text) for needle in item.needles]
     assert places == sorted(places)
-    lines = text.removeprefix(f"{nonce}\n\n").removesuffix(f"\n\n{item.question}").split("\n")
+    lines = text.removeprefix(f"{nonce}\n\n").removesuffix(f"\n\n{asked}").split("\n")
     assert len(set(lines)) == len(lines)
     assert set(lines) <= {*PROSE.units(), *(needle.text for needle in item.needles)}
     # within one unit of the depth: the largest unit over all of the filler

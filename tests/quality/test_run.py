@@ -7,6 +7,7 @@ an upper bound of 1 - (0.05/3)^(1/6) = 0.495.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -22,10 +23,12 @@ from quality_runs import FAST, LENGTHS, Run, engine_with, options, run, solver, 
 from longproof.claim.derive import claim_of
 from longproof.claim.quality_replies import families_of, plan_of_run
 from longproof.claim.view import EvidenceView
+from longproof.domain.request import Route
 from longproof.evidence.records import ItemBody, RequestBody
 from longproof.quality.plan import QualityPlan, cost
 from longproof.testing.answers import Asked
 from longproof.testing.dialects import LLAMACPP, VLLM, Dialect
+from longproof.testing.lies import SlowPrefill
 
 SHARP: dict[str, Any] = {"half_tokens": 850.0, "width": 0.02, "chance": 0.0}
 """Nearly all is right at 600 tokens: logistic(log2(850/600)/0.02) = logistic(25); nearly nothing at 1,200."""
@@ -108,6 +111,19 @@ def test_the_curve_is_drawn_when_the_model_can_do_a_family_in_part(tmp_path: Pat
     assert found.reach("worst") == (None, 300)
     assert any(
         "cannot" in item.text for item in found.claim.statements if item.id == "quality.family_context.literal.lost"
+    )
+
+
+def test_questions_are_put_as_text_to_go_on_from_when_no_chat_is_spoken(tmp_path: Path) -> None:
+    """The same curve on the completions route, in a form that a base model answers."""
+    chosen = replace(options("literal"), route=Route.COMPLETIONS)
+    found = run(solver(("literal",), **SHARP), chosen, tmp_path / "evidence")
+    assert {length: cell.right for length, cell in found.families["literal"].full.items()} == {300: 6, 600: 6, 1_200: 0}
+    asked = [body for _, body in found.view.requests("quality")]
+    assert {body.timeline.route for body in asked} == {Route.COMPLETIONS}
+    ends = [str(body.cell["end"]) for body in asked]
+    assert all(re.search(r"\n\nQuestion: What is .*\nAnswer:$|^Question: What is .*\nAnswer:$", end) for end in ends), (
+        ends
     )
 
 
@@ -242,7 +258,7 @@ def test_the_rest_is_named_when_the_budget_ends_in_the_middle(tmp_path: Path) ->
 
 def command(url: str, directory: Path) -> list[str]:
     chosen = ["--only", "quality", "--families", "literal", "--quality-lengths", "300,600", "--answers", "6"]
-    fixed = ["--threshold", "0.5", "--timeout", "20s", "--json"]
+    fixed = ["--threshold", "0.5", "--timeout", "120s", "--json"]
     return [sys.executable, "-m", "longproof", "prove", url, "--out", str(directory), *chosen, *fixed]
 
 
@@ -264,9 +280,12 @@ def test_nothing_is_asked_twice_when_the_run_is_killed_in_the_middle(tmp_path: P
     """Session, two calibrations, then items and requests: at 14 and 24 records some of them are there and some not."""
     directory = tmp_path / "evidence"
     able = solver(("literal",), longest=600, half_tokens=420.0, width=0.02)
-    slow = replace(FAST, token_s=0.004)
-    with engine_with(able, slow) as url:
+    slow = replace(FAST, token_s=0.004, answers=able)
+    engine = engine_with(able, slow)
+    with engine as url:
         for at_least in (14, 24):
+            # nine requests are answered, of 29 in all, and the next waits: the run cannot be over before it is killed
+            engine.behave(slow.lying(SlowPrefill(delay_s=600.0, skip=9)))
             process = subprocess.Popen(
                 command(url, directory), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path
             )
@@ -274,6 +293,7 @@ def test_nothing_is_asked_twice_when_the_run_is_killed_in_the_middle(tmp_path: P
                 time.sleep(0.005)
             process.send_signal(signal.SIGKILL)
             assert process.wait() == -signal.SIGKILL
+        engine.behave(slow)
         done = subprocess.run(command(url, directory), capture_output=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr.decode()
     view = view_of(directory)

@@ -71,7 +71,7 @@ class Seen:
 
 
 def _post(url: str, path: str, body: dict[str, Any], headers: dict[str, str]) -> Seen:
-    with httpx.Client(timeout=10) as client, client.stream("POST", url + path, json=body, headers=headers) as response:
+    with httpx.Client(timeout=60) as client, client.stream("POST", url + path, json=body, headers=headers) as response:
         seen = Seen(status=response.status_code, headers=response.headers)
         try:
             for part in response.iter_raw():
@@ -123,7 +123,7 @@ def metric() -> Callable[..., float]:
 
     def read(url: str, name: str, **labels: str) -> float:
         wanted = [f'{label}="{value}"' for label, value in labels.items()]
-        lines = httpx.get(f"{url}/metrics").text.splitlines()
+        lines = httpx.get(f"{url}/metrics", timeout=60).text.splitlines()
         found = [
             line for line in lines if line.startswith((f"{name}{{", f"{name} ")) and all(w in line for w in wanted)
         ]
@@ -137,7 +137,7 @@ def metric() -> Callable[..., float]:
 def eventually() -> Callable[..., None]:
     """eventually(condition): waits until it holds, for what the engine does a little later."""
 
-    def wait(condition: Callable[[], bool], *, timeout_s: float = 5.0) -> None:
+    def wait(condition: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
         end = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < end, "it did not come to that"
@@ -171,7 +171,7 @@ def hold() -> Iterator[Callable[..., Held]]:
     with contextlib.ExitStack() as stack:
 
         def ask(url: str, body: dict[str, Any]) -> Held:
-            client = stack.enter_context(httpx.Client(timeout=10))
+            client = stack.enter_context(httpx.Client(timeout=60))
             request = client.build_request("POST", f"{url}/v1/completions", json={"stream": True, **body})
             response = client.send(request, stream=True)
             stack.callback(response.close)

@@ -166,7 +166,7 @@ def test_cached_tokens_take_no_prefill_time(complete) -> None:
     # 200 tokens at 1,000/s are 200 ms, 1 token is 1 ms: the simulated times, not measured ones
     assert [seen.events[-1]["timings"]["prompt_ms"] for seen in (cold, warm)] == [200.0, 1.0]
     entry = engine.log.requests[0]
-    assert entry.first_token_ns - entry.admitted_ns >= 200_000_000
+    assert entry.first_token_ns - entry.admitted_ns >= 180_000_000
 
 
 def test_vllm_caches_in_blocks_and_per_salt(complete) -> None:
@@ -208,7 +208,7 @@ def test_second_request_waits_when_the_pool_is_taken(complete) -> None:
 @pytest.mark.parametrize(("policy", "status"), [("refuse", 400), ("hang", 200), ("queue", 200)])
 def test_request_larger_than_the_pool_meets_the_policy(policy: str, status: int, complete) -> None:
     behaviour = Behaviour(kv_capacity_tokens=1000, over_capacity=OverCapacity(policy))
-    with lying_engine(behaviour) as url, httpx.Client(timeout=0.3) as client:
+    with lying_engine(behaviour) as url, httpx.Client(timeout=1.0) as client:
         assert complete(url, [300] * 900).status == 200
         body = {"prompt": [300] * 2000, "max_tokens": 8, "stream": True}
         with client.stream("POST", f"{url}/v1/completions", json=body) as response:

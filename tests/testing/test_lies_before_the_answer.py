@@ -11,6 +11,8 @@ from longproof.testing.lies import Crash, Hang, HtmlAnswer, Lie, Refuse, SlowHea
 from longproof.testing.lying_engine import LyingEngine, lying_engine
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "stream": True, "max_tokens": 4}
+NOTHING_COMES = httpx.Timeout(60.0, read=0.3)
+"""For what never answers: whoever waits for nothing need not wait long, and a busy machine has time to connect."""
 
 
 def engine(*lies: Lie) -> LyingEngine:
@@ -64,7 +66,7 @@ def test_not_one_byte_comes_when_it_hangs_but_health_is_fine() -> None:
     under_test = engine(Hang())
     with under_test as url:
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{url}/v1/chat/completions", json=CHAT, timeout=0.3)
+            httpx.post(f"{url}/v1/chat/completions", json=CHAT, timeout=NOTHING_COMES)
         assert httpx.get(f"{url}/health").json() == {"status": "ok"}
         under_test.log.wait_for(lambda log: log.last.ending is Ending.DISCONNECTED)
     assert under_test.log.last.headers_ns is None
@@ -73,7 +75,7 @@ def test_not_one_byte_comes_when_it_hangs_but_health_is_fine() -> None:
 def test_headers_come_at_once_when_it_hangs_that_way() -> None:
     with (
         engine(Hang(headers="at_once")) as url,
-        httpx.stream("POST", f"{url}/v1/chat/completions", json=CHAT, timeout=0.3) as response,
+        httpx.stream("POST", f"{url}/v1/chat/completions", json=CHAT, timeout=1.0) as response,
     ):
         assert response.status_code == 200
         with pytest.raises(httpx.ReadTimeout):
@@ -84,7 +86,7 @@ def test_only_long_prompts_hang_when_the_lie_has_a_border(complete) -> None:
     with engine(Hang(above_tokens=100)) as url:
         assert len(complete(url, [300] * 100).deltas) == 8
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{url}/v1/completions", json={"prompt": [300] * 101}, timeout=0.3)
+            httpx.post(f"{url}/v1/completions", json={"prompt": [300] * 101}, timeout=NOTHING_COMES)
         assert len(complete(url, [300] * 100).deltas) == 8
 
 
@@ -107,14 +109,14 @@ def test_headers_wait_when_they_are_slow(chat) -> None:
     with under_test as url:
         chat(url)
     entry = under_test.log.last
-    assert entry.headers_ns - entry.received_ns >= 100_000_000
+    assert entry.headers_ns - entry.received_ns >= 90_000_000
 
 
 def test_refusals_of_the_pool_are_about_load_when_it_would_fit_later(complete) -> None:
     behaviour = Behaviour(kv_capacity_tokens=1000, over_capacity="refuse", token_s=600.0)
     with lying_engine(behaviour) as url:
         body = {"prompt": [300] * 800, "max_tokens": 8, "stream": True}
-        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=10):
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60):
             refused = complete(url, [300] * 800)
     assert refused.status == 503
     assert "808 tokens needed, 192 free" in refused.json["error"]["message"]

@@ -35,6 +35,8 @@ QUESTION = "What are the HEAD and TAIL codes? Answer with the numbers only."
 CANARIES = f"The HEAD code is 4821. {'So it goes. ' * 20}The TAIL code is 1177. {QUESTION}"
 COMPUTE = pytest.mark.parametrize("compute", ["apart", "shared"])
 NS_PER_S = 1_000_000_000
+NOTHING_COMES = httpx.Timeout(60.0, read=0.3)
+"""For what never answers: whoever waits for nothing need not wait long, and a busy machine has time to connect."""
 
 
 def asked(prompt: int, output: int, **more: object) -> dict[str, object]:
@@ -73,7 +75,7 @@ def test_pool_is_full_for_a_while_when_cancelling_is_slow(compute, hold, complet
         settled(engine, 1)
         complete(url, [300] * 10)
     gone, next_ = engine.log.requests
-    assert next_.admitted_ns - gone.disconnected_ns >= 300_000_000
+    assert next_.admitted_ns - gone.disconnected_ns >= 270_000_000
 
 
 def test_cancelled_request_is_in_no_counter_when_that_is_lost(hold, metric) -> None:
@@ -103,13 +105,14 @@ def test_answer_stands_still_while_a_long_prompt_is_read_when_the_short_starve(h
     lies = (StarveShort(above_tokens=1024, stretch=2.0),)
     engine = lying_engine(VLLM_ENGINE.but(lies=lies, prefill_tokens_per_s=20_000.0, token_s=0.01))
     with engine as url:
-        short = hold(url, asked(10, 100))
+        short = hold(url, asked(10, 150))
         short.first()
         complete(url, [300] * 4000, max_tokens=1)
-        assert short.tokens() == 99
+        assert short.tokens() == 149
     answers, reads = engine.log.requests
-    # 100 steps of 10 ms, and 400 ms in which the long prompt is read, in twice 200: all of it stands in between
-    assert answers.finished_ns - answers.first_token_ns >= (99 * 10 + 390) * 1_000_000
+    # 150 steps of 10 ms, and 400 ms in which the long prompt is read, in twice 200: all of it stands in between. Steps
+    # follow a timetable from the admission on: a stamp may be late, and the time between two stamps be too short for it
+    assert answers.finished_ns - answers.admitted_ns >= 0.9 * (149 * 10 + 400) * 1_000_000
     assert answers.admitted_ns < reads.admitted_ns < reads.first_token_ns < answers.finished_ns
 
 
@@ -135,7 +138,7 @@ def test_role_comes_and_it_counts_as_running_but_no_token_comes_when_it_hangs_ad
     engine = lying_engine(VLLM_ENGINE.but(compute=compute, lies=(AdmitThenHang(above_tokens=50),)))
     body = {"messages": [{"role": "user", "content": "word " * 60}], "stream": True, "max_tokens": 4}
     with engine as url:
-        with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=0.4) as response:
+        with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=1.0) as response:
             lines = response.iter_lines()
             assert '"role":"assistant"' in next(lines)
             eventually(lambda: metric(url, "vllm:num_requests_running") == 1)
@@ -155,7 +158,7 @@ def test_it_hangs_only_beside_others_when_the_lie_says_so(compute, hold, complet
         other = hold(url, asked(10, 2000))
         other.first()
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{url}/v1/completions", json={"stream": True, **asked(60, 4)}, timeout=0.3)
+            httpx.post(f"{url}/v1/completions", json={"stream": True, **asked(60, 4)}, timeout=NOTHING_COMES)
 
 
 def slowness() -> Slowness:
@@ -217,8 +220,8 @@ def test_memory_grows_with_every_request_when_it_leaks(complete, metric) -> None
 def test_blocks_are_lost_with_room_to_spare_when_it_thrashes(together, metric) -> None:
     engine = lying_engine(VLLM_ENGINE.but(token_s=0.01, lies=(Thrash(every_tokens=5),)))
     with engine as url:
-        seen = together(url, [asked(50, 30) for _ in range(2)])
-        assert [len(one.deltas) for one in seen] == [30, 30]
+        seen = together(url, [asked(50, 100) for _ in range(2)])
+        assert [len(one.deltas) for one in seen] == [100, 100]
         assert metric(url, "vllm:num_preemptions_total") >= 2
         assert metric(url, "vllm:request_num_preemptions_sum") >= 2
     assert all(entry.recomputed_tokens >= 50 * entry.preemptions for entry in engine.log.requests)

@@ -69,7 +69,7 @@ def test_engine_that_runs_by_hand_is_restarted_by_the_command() -> None:
 
 
 def test_nothing_listens_while_it_starts() -> None:
-    engine = lying_engine(Behaviour(start_s=0.5))
+    engine = lying_engine(Behaviour(start_s=1.0))
     with engine as url:
         restarting = threading.Thread(target=engine.restart)
         assert httpx.get(f"{url}/health").status_code == 200

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "asking"))
@@ -93,6 +94,71 @@ async def test_kv_goes_from_prefill_to_decode_when_requests_go_through_both(
     assert min(found["pd_transferred"].samples) > 0.9
     assert "transferred" in found["pd_transferred"].conditions
     assert found["pd_decode_ttft"].n == 2
+
+
+async def test_the_gateway_serves_the_pair_as_one_replica(
+    pair: tuple[OwnedProcess, OwnedProcess], smollm2_dir: Path, tmp_path: Path
+) -> None:
+    prefill, decode = pair[0].url, pair[1].url
+    fleet = tmp_path / "fleet.toml"
+    fleet.write_text(
+        f"""
+[[replica]]
+name = "pair"
+kind = "pd-pair"
+prefill_url = "{prefill}"
+decode_url = "{decode}"
+tokenizer = "{smollm2_dir}"
+""",
+        encoding="utf-8",
+    )
+    port = _free_port()
+    launch = Launch(
+        name="gateway",
+        argv=(
+            *(sys.executable, "-m", "longproof", "serve", str(fleet), "--port", str(port)),
+            *("--state", str(tmp_path / "state"), "--engines-within", "300s"),
+        ),
+        log_path=tmp_path / "gateway.log",
+        url=f"http://127.0.0.1:{port}",
+        health_path="/ready",
+    )
+    gateway = OwnedProcess(launch)
+    await gateway.start(deadline_s=START_DEADLINE_S)
+    try:
+        async with httpx.AsyncClient(timeout=300.0) as client:
+            body = {
+                "model": "smollm2",
+                "messages": [{"role": "user", "content": "The old harbour lay quiet. " * 60}],
+                "max_tokens": 8,
+                "temperature": 0.0,
+            }
+            route = f"{gateway.url}/v1/chat/completions"
+            before = await _figure(client, decode, "vllm:external_prefix_cache_hits_total")
+            plain = (await client.post(route, json=body)).raise_for_status().json()
+            # the last token is computed anew; all else was read from the prefill side
+            handed = await _figure(client, decode, "vllm:external_prefix_cache_hits_total") - before
+            assert handed >= plain["usage"]["prompt_tokens"] - 128
+            streamed = (await client.post(route, json={**body, "stream": True})).raise_for_status()
+            assert streamed.text.rstrip().endswith("data: [DONE]")
+            wrong = await client.post(route, json={**body, "temperature": -5.0})
+            assert wrong.status_code == 400
+            assert wrong.json()["error"]["message"].startswith("prefill side: ")
+            async with client.stream("POST", route, json={**body, "stream": True, "max_tokens": 2_000}) as left:
+                await anext(left.aiter_lines())
+            async with asyncio.timeout(120):
+                while await _figure(client, decode, "vllm:num_requests_running"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+                while await _figure(client, gateway.url, "longproof_kv_held_blocks"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+    finally:
+        await gateway.stop()
+
+
+async def _figure(client: httpx.AsyncClient, url: str, name: str) -> float:
+    """A metric, summed over its labels."""
+    lines = (await client.get(f"{url}/metrics")).text.splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
 
 
 def _free_port() -> int:

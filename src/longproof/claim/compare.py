@@ -39,7 +39,7 @@ from longproof.claim.view import EvidenceView
 from longproof.domain.measure import Interval, Measured, Provenance, Unknown
 from longproof.domain.units import format_tokens
 from longproof.errors import EvidenceError
-from longproof.evidence.records import RequestBody
+from longproof.evidence.records import IN_TURNS, RequestBody
 from longproof.stats.multiple import holm
 from longproof.stats.paired import PairedTest, paired_test
 from longproof.stats.proportion import clopper_pearson
@@ -275,7 +275,8 @@ def _in_turns(a: EvidenceView, b: EvidenceView) -> bool:
         return (min(at), max(at)) if at else (0, 0)
 
     (a_first, a_last), (b_first, b_last) = span(a), span(b)
-    return a_first < b_last and b_first < a_last and any(True for _ in a.requests("compare"))
+    told = any(True for _ in a.requests("compare")) or any(note.what == IN_TURNS for _, note in a.notes("run"))
+    return told and a_first < b_last and b_first < a_last
 
 
 def _statement(row: Row) -> Statement:

@@ -10,7 +10,7 @@ from longproof.claim.cached import cached_reports, shared_prefix_tokens
 from longproof.claim.view import EvidenceView, Window
 from longproof.domain.events import RequestTimeline
 from longproof.domain.outcome import completed_as_asked, tokens_produced
-from longproof.evidence.records import RequestBody
+from longproof.evidence.records import IN_TURNS, RequestBody
 
 SIDES = "compare"
 """The probe that asks both sides in turns."""
@@ -48,6 +48,11 @@ def cut_short(view: EvidenceView, pairs: Sequence[Pair]) -> str | None:
             lengths, rounds = parameters["lengths"], parameters["rounds"]
             planned = len(lengths) * int(rounds) if isinstance(lengths, list) and isinstance(rounds, int) else asked
             return f"The budget ended it after {asked} of {planned} questions: {note.detail['reason']}."
+    if any(note.what == IN_TURNS for _, note in view.notes("run")):
+        for _, note in view.notes("quality"):
+            if note.what == "budget_spent":
+                asked = sum(1 for _ in view.requests("quality"))
+                return f"The budget ended it after {asked} questions of quality: {note.detail['reason']}."
     return None
 
 

@@ -54,11 +54,15 @@ class QualityRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityCompared:
-    """`verdicts`: family → (A's, B's) in words. `unpaired`: asked items of A that B was not asked, or not the same."""
+    """`verdicts`: family → (A's, B's) in words. `unpaired`: asked items of A that B was not asked, or not the same.
+    `same_text`, `other_text`: pairs under filler by whether both read the same text behind the nonce; another nonce or
+    tokenizer may need other units for the same length. Both 0 where the evidence does not tell."""
 
     rows: tuple[QualityRow, ...]
     verdicts: Mapping[str, tuple[str, str]]
     unpaired: int
+    same_text: int
+    other_text: int
 
 
 def compare_quality(a: EvidenceView, b: EvidenceView, confidence: float = 0.95) -> QualityCompared | None:
@@ -70,6 +74,7 @@ def compare_quality(a: EvidenceView, b: EvidenceView, confidence: float = 0.95) 
     if plans[0] is None or plans[1] is None or not both:
         return None
     cells = [cell for name in both for cell in _cells(mine[name], theirs[name])]
+    texts = [a == b for cell in cells if cell.length for a, b in _texts(cell)]
     counted = [(cell, _pairs(cell)) for cell in cells]
     counted = [(cell, pairs) for cell, pairs in counted if pairs is not None]
     fixed = all(plan.mode == "curve" for plan in (plans[0], plans[1]))
@@ -79,6 +84,8 @@ def compare_quality(a: EvidenceView, b: EvidenceView, confidence: float = 0.95) 
         rows=tuple(rows),
         verdicts={name: (_word(plans[0], mine[name]), _word(plans[1], theirs[name])) for name in both},
         unpaired=sum(cell.unpaired for cell in cells),
+        same_text=sum(texts),
+        other_text=len(texts) - sum(texts),
     )
 
 
@@ -102,6 +109,13 @@ def _cell(family: str, length: int, mine: Sequence[Reply], theirs: Sequence[Repl
     together = [(reply, others[reply.item.index]) for reply in mine if reply.item.index in others]
     same = tuple((one, other) for one, other in together if one.item == other.item)
     return _Cell(family=family, length=length, replies=same, unpaired=len(mine) - len(same))
+
+
+def _texts(cell: _Cell) -> Iterator[tuple[object, object]]:
+    for a, b in cell.replies:
+        read = a.body.cell.get("text_sha256"), b.body.cell.get("text_sha256")
+        if None not in read:
+            yield read
 
 
 def _pairs(cell: _Cell) -> Pairs | None:

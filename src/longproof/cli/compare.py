@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from longproof.cli.options import BudgetType, LengthsType, api_key, json_option
+from longproof.cli.options_quality import quality_options
 
 
 @click.command(short_help="Hold two proofs against each other: B over A, with intervals.")
@@ -39,6 +40,11 @@ from longproof.cli.options import BudgetType, LengthsType, api_key, json_option
     "--output-tokens", type=int, default=64, show_default=True, help="With URLs: output tokens of each request."
 )
 @click.option(
+    "--only",
+    type=click.Choice(["quality"]),
+    help="With URLs: put questions of quality to both and time nothing; --families and what follows say which.",
+)
+@click.option(
     "--budget",
     type=BudgetType(),
     help="With URLs: end before both together exceed this: 10m, 500ktok, or 10m,500ktok.",
@@ -60,6 +66,7 @@ from longproof.cli.options import BudgetType, LengthsType, api_key, json_option
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the comparison as one HTML page here; with URLs OUT/report.html is written anyway.",
 )
+@quality_options
 @json_option
 def compare(
     a: Path | None,
@@ -87,7 +94,7 @@ def compare(
     from longproof.claim.compare import gate_comparison
     from longproof.claim.derive import load_view
     from longproof.claim.requirement import check_confidence, parse_requirement
-    from longproof.errors import EXIT_OK, EXIT_UNDECIDED
+    from longproof.errors import EXIT_OK, EXIT_UNDECIDED, UsageError
     from longproof.report.compare_html import write_comparison
     from longproof.report.compare_text import print_comparison
     from longproof.report.html import REPORT_NAME
@@ -96,6 +103,10 @@ def compare(
     for text in requirements:
         parse_requirement(text)
     stopped_by, pages = None, [] if report is None else [report]
+    if choices["only"] and not (choices["url_a"] or choices["url_b"]):
+        raise UsageError(
+            "--only says what two servers are asked, and directories were given", advice="leave --only out"
+        )
     if choices["url_a"] or choices["url_b"]:
         a, b, stopped_by = _ask(a, b, choices)
         pages.append(a.parent / REPORT_NAME)
@@ -130,6 +141,7 @@ def _ask(a: Path | None, b: Path | None, choices: dict[str, Any]) -> tuple[Path,
     import sys
 
     from longproof.cli.options import DEFAULT_EVIDENCE
+    from longproof.cli.options_quality import quality_options_from
     from longproof.cli.progress import TerminalWatcher
     from longproof.clock import SystemClock
     from longproof.domain.request import Route
@@ -159,7 +171,13 @@ def _ask(a: Path | None, b: Path | None, choices: dict[str, Any]) -> tuple[Path,
         timeout_s=parse_duration_ns(choices["timeout"]) / 1e9 if choices["timeout"] else None,
         route=Route(choices["route"]) if choices["route"] else None,
         seed=choices["seed"],
+        only=(choices["only"],) if choices["only"] else None,
+        quality=quality_options_from(choices),
     )
+    if options.only is None and options.quality.words():
+        raise UsageError(
+            f"{', '.join(options.quality.words())}: these are about questions of quality", advice="add --only quality"
+        )
     label = f"compare {targets[0].label} {targets[1].label}"
     out = choices["out"] or evidence_directory(Path(DEFAULT_EVIDENCE), label, finished=is_finished)
     click.echo(f"seed {options.seed}; evidence in {out}", err=True)

@@ -43,14 +43,26 @@ def engine_cached_tokens(before: EngineSample, after: EngineSample) -> int | Non
     return None
 
 
+SIDES = ("", "prefill.", "decode.")
+"""What stands before a metric's name: nothing, or the side of a prefill/decode pair (`engines.pd`)."""
+
+
 def preempted(before: EngineSample, after: EngineSample) -> int | None:
-    """How often a running request lost its memory between two samples. None: the engine does not count, or a
-    restart."""
+    """How often a running request lost its memory between two samples, on both sides of a pair. None: the engine does
+    not count, or a restart."""
     for name in PREEMPTIONS:
-        times = growth(before, after, name)
-        if times is not None:
-            return round(times)
+        told = [growth(before, after, side + name) for side in SIDES]
+        times = [one for one in told if one is not None]
+        if times:
+            return round(sum(times))
     return None
+
+
+def usage_of_side(sample: EngineSample, side: str) -> float | None:
+    """KV usage of one side of a vLLM pair, 0 to 1; None for what is no pair."""
+    wanted = f"{side}.vllm:kv_cache_usage_perc"
+    found = [value for key, value in sample.values.items() if key.partition("{")[0] == wanted]
+    return max(found, default=None)
 
 
 def growth(before: EngineSample, after: EngineSample, name: str) -> float | None:

@@ -72,6 +72,8 @@ def read_gguf_header(path: Path) -> GgufHeader:
         raise ModelFileError(f"{path} cannot be read: {problem.strerror}", advice="check its permissions") from problem
     except _BrokenError as problem:
         raise ModelFileError(f"{path} is not a usable model file: {problem}", advice=_ADVICE) from None
+    except RecursionError:
+        raise ModelFileError(f"{path} is not a usable model file: its arrays nest too deeply", advice=_ADVICE) from None
     except EOFError:
         raise ModelFileError(
             f"{path} is cut short: it ends inside its header, at {size_bytes:,} bytes", advice=_CUT

@@ -26,6 +26,8 @@ CALL_TIMEOUT_S = 60.0
 _KEEPALIVE_S = (
     2.0  # below the 5 s after which uvicorn and llama.cpp hang up: a reused connection must never be a dying one
 )
+_MOST_IDLE = 32
+"""Kept for the next call; one that its server closes meanwhile stays half closed until then, so they are few."""
 
 
 class Refused(EngineProtocolError):  # noqa: N818 - named for what happened, as its siblings are
@@ -75,7 +77,9 @@ class Link:
         self._calls = httpx.AsyncClient(
             headers=self._headers,
             timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEEPALIVE_S),
+            limits=httpx.Limits(
+                max_connections=None, max_keepalive_connections=_MOST_IDLE, keepalive_expiry=_KEEPALIVE_S
+            ),
             trust_env=not is_loopback(self.url),
             verify=tls,
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import PurePosixPath
 
@@ -40,8 +41,23 @@ _NO_OTHER_BUILD = "b0-unknown"
 _PLACEHOLDER = "x"
 
 
+_CHATML = """
+{%- for message in messages -%} {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' -}}
+{%- endfor -%} {%- if add_generation_prompt -%} {{- '<|im_start|>assistant\n' -}} {%- endif -%}
+"""
+"""What llama-server shows, and renders chats with, where a model file has no chat template (white space aside)."""
+_CHATML_MARKER = "<|im_start|>"
+_NO_TEMPLATE = (
+    "the model file has no chat template; llama-server stands in with ChatML, whose markers it has no tokens for"
+)
+
+
 class LlamaCppEngine(OpenAIEngine):
-    """The llama.cpp dialect. An abort is the connection's closing; the server has no route for it."""
+    """The llama.cpp dialect. An abort is the connection's closing; the server has no route for it.
+
+    `capabilities.chat` is known after `introspect`; before it is True. It is False for a model without a chat template:
+    the server renders ChatML all the same, but the model was never shown its markers.
+    """
 
     kind = EngineKind.LLAMACPP
     dialect = Capabilities(token_ids=True, counts=True, exact_output=True, cold=True, logprobs=True, metrics=True)
@@ -69,6 +85,7 @@ class LlamaCppEngine(OpenAIEngine):
         slot_tokens = answered(as_int(settings.get("n_ctx")), "GET /props default_generation_settings.n_ctx")
         slots = answered(as_int(props.get("total_slots")), "GET /props total_slots")
         build = as_text(props.get("build_info"))
+        self.dialect = replace(self.dialect, chat=not await self._is_base(as_text(props.get("chat_template"))))
         capacity = _capacity(slot_tokens, slots)
         return Deployment(
             engine=self.kind,
@@ -92,9 +109,16 @@ class LlamaCppEngine(OpenAIEngine):
             ),
             max_batched_tokens=Unknown(reason="llama-server does not report its batch size (-b, -ub)"),
             layout=Unknown(reason="llama-server does not report how layers lie on devices"),
-            chat_template_sha256=_template(props),
+            chat_template_sha256=_template(props) if self.dialect.chat else Unknown(reason=_NO_TEMPLATE),
             other=_other(meta, props),
         )
+
+    async def _is_base(self, template: str | None) -> bool:
+        """Whether the model has no chat template: the server shows its stand-in, and the stand-in's marker is no token
+        of the model's."""
+        if template is None or "".join(template.split()) != "".join(_CHATML.split()):
+            return False
+        return len(await self._ids(_CHATML_MARKER, add_special=False)) > 1
 
     async def sample(self, *, wanted: frozenset[str] | None = None) -> EngineSample:
         """/metrics where it is switched on, and /slots. Raises EngineProtocolError when the server offers neither.

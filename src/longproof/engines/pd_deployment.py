@@ -52,6 +52,12 @@ def pair_deployment(prefill: Deployment, decode: Deployment) -> Deployment:
     )
 
 
+def side_number(deployment: Deployment, side: str, name: str) -> int | None:
+    """A number of one side's own facts; None where that side does not tell it, or the deployment is no pair."""
+    told = deployment.other.get(f"{side}.{name}")
+    return int(told.value) if isinstance(told, Measured) and told.value.isdecimal() else None
+
+
 def _smaller(prefill: Reading[int], decode: Reading[int]) -> Reading[int]:
     if isinstance(prefill, Unknown) or isinstance(decode, Unknown):
         return prefill if isinstance(prefill, Unknown) else decode

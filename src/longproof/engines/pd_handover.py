@@ -1,4 +1,8 @@
-"""One request through a prefill side and a decode side: what each of them did of it, and where it ended."""
+"""One request through a prefill side and a decode side: what each of them did of it, and where it ended.
+
+What the two sides are told and answer stands here once, for probes and gateway alike: `TRANSFER`, `PARAMS`,
+`cached_tokens`, `NOTHING_HANDED_ON`.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,14 @@ DECODE_CACHED = "pd_decode_cached_tokens"
 PREFILL_ERROR, BOOTSTRAP_ERROR, DECODE_ERROR = "pd_prefill", "pd_bootstrap", "pd_decode"
 """`ServerError.type` of what goes wrong: the prefill side fails, it hands nothing on, or the decode side fails before
 its first token. The server's own type stands in the words."""
+
+
+PARAMS = "kv_transfer_params"
+TRANSFER = {"do_remote_decode": True, "do_remote_prefill": False}
+"""What the prefill side is asked for beside one token: to keep the blocks, and to say under `PARAMS` where they are."""
+NOTHING_HANDED_ON = (
+    "the prefill side answered without kv_transfer_params: it has no KV connector, or nothing to hand on"
+)
 
 
 class Handover:
@@ -49,24 +61,19 @@ class Handover:
         if isinstance(answer, RequestTimeline):
             return answer
         prefilled_ns = self._clock.now_ns()
-        params = as_object(answer.get("kv_transfer_params"))
+        params = as_object(answer.get(PARAMS))
         if not params:
-            words = (
-                "the prefill side answered without kv_transfer_params: it has no KV connector, or nothing to hand on"
-            )
-            return self._ended(EndedBy.HTTP_ERROR, status=200, error=ServerError(message=words, type=BOOTSTRAP_ERROR))
+            error = ServerError(message=NOTHING_HANDED_ON, type=BOOTSTRAP_ERROR)
+            return self._ended(EndedBy.HTTP_ERROR, status=200, error=error)
         left_s = self._request.timeout_s - (prefilled_ns - self._submitted_ns) / NS_PER_S
-        request = replace(
-            self._request, timeout_s=max(0.0, left_s), extra={**self._request.extra, "kv_transfer_params": params}
-        )
+        request = replace(self._request, timeout_s=max(0.0, left_s), extra={**self._request.extra, PARAMS: params})
         decoded = await self._decode.send(request, on_content=self._on_content, leave=self._leave)
         return self._joined(decoded, prefilled_ns, answer)
 
     async def _prefilled(self) -> JsonObject | RequestTimeline:
         """The prefill side's answer, or how the request ended there."""
         first = replace(self._request, max_tokens=1)
-        params = {"do_remote_decode": True, "do_remote_prefill": False}
-        fields = {"kv_transfer_params": params, "request_id": self._id}
+        fields = {PARAMS: dict(TRANSFER), "request_id": self._id}
         asking = asyncio.create_task(self._prefill.answer(first, self._id, fields))
         leaving = asyncio.create_task((self._leave or asyncio.Event()).wait())
         try:
@@ -102,7 +109,9 @@ class Handover:
         if usage is not None:
             if usage.cached_tokens is not None:
                 timings[DECODE_CACHED] = float(usage.cached_tokens)
-            usage = replace(usage, cached_tokens=_cached(answer))  # what is transferred is no prefix that was cached
+            usage = replace(
+                usage, cached_tokens=cached_tokens(answer)
+            )  # what is transferred is no prefix that was cached
         error = decoded.error
         if error is not None and decoded.first_token_ns is None:
             own = f" ({error.type})" if error.type else ""
@@ -142,7 +151,7 @@ class Handover:
         )
 
 
-def _cached(answer: JsonObject) -> int | None:
+def cached_tokens(answer: JsonObject) -> int | None:
     """The prefill side's own cached tokens, where its usage tells them."""
     usage = as_object(answer.get("usage")) or {}
     return as_int((as_object(usage.get("prompt_tokens_details")) or {}).get("cached_tokens"))

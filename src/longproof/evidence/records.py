@@ -19,6 +19,8 @@ from longproof.domain.events import EngineSample, RequestTimeline
 from longproof.domain.request import Route, TokenCount
 
 FORMAT = 1
+IN_TURNS = "in_turns"
+"""What a note says where one client asked this server and another in turns, and no probe of its own tells."""
 Parameters: TypeAlias = dict[str, int | float | str | bool | list[int] | list[float] | list[str]]
 """A probe's parameters, by name."""
 

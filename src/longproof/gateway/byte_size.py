@@ -6,7 +6,7 @@ import re
 
 from longproof.errors import UsageError
 
-_SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(B|kB|KiB|MB|MiB|GB|GiB)?\s*$", re.IGNORECASE)
+_SIZE = re.compile(r"^\s*([0-9]{1,18}(?:\.[0-9]{1,32})?)\s*(B|kB|KiB|MB|MiB|GB|GiB)?\s*$", re.IGNORECASE)
 _FACTOR = {"b": 1, "kb": 10**3, "kib": 2**10, "mb": 10**6, "mib": 2**20, "gb": 10**9, "gib": 2**30}
 
 

@@ -12,19 +12,22 @@ What is not text has no place here: whoever counts it is the engine.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
 from jinja2 import Template, TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from longproof.errors import ModelFileError
 from longproof.gateway.ask import Json
+from longproof.gateway.template_limits import Budget, LimitedEnvironment, render
 
 _KEPT = ("name", "tool_call_id", "reasoning", "reasoning_content")
+_WIDEST_INDENT, _LONGEST_DATE = 32, 128
+_GIVEN = ("messages", "tools", "documents")
 _NOT_OURS = ("chat_template", "documents", "mm_processor_kwargs")
 """Fields that change a prompt in ways that only the engine knows."""
 
@@ -39,17 +42,19 @@ class ChatTemplate:
     Raises ModelFileError for a template that does not compile.
     """
 
-    def __init__(self, source: str, special: Mapping[str, str]) -> None:
+    def __init__(self, source: str, special: Mapping[str, str], budget: Callable[[], Budget] = Budget) -> None:
         environment = _environment()
         try:
             tree = environment.parse(source)
-            self._template: Template = environment.from_string(source)
-        except TemplateError as problem:
+            self.takes_parts = _walks_through_content(tree)
+            self._template: Template = environment.from_string(environment.limited(tree))
+        except Exception as problem:  # a template is a program: compiling one can go wrong in many ways
             raise ModelFileError(
                 f"the chat template does not compile: {problem}", advice="give the model's own files, unchanged"
             ) from problem
-        self._special = dict(special)
-        self.takes_parts = _walks_through_content(tree)
+        self._special, self._budget = dict(special), budget
+        self._ours = frozenset((*special, *_GIVEN, *cast("Any", environment).globals))
+        """Names that a client must not give a meaning: it would be counted otherwise than the engine renders it."""
 
     def render(self, fields: Json) -> str:
         """The prompt of a chat completion's body, generation prompt included unless the body says otherwise.
@@ -69,9 +74,12 @@ class ChatTemplate:
             raise Uncountable("'continue_final_message' cuts the prompt behind the template")
         extra = fields.get("chat_template_kwargs")
         if isinstance(extra, dict):
-            values.update(cast("dict[str, Any]", extra))
+            given = cast("dict[str, Any]", extra)
+            if not self._ours.isdisjoint(given):
+                raise Uncountable("'chat_template_kwargs' names what the template is given anyway")
+            values.update(given)
         try:
-            return self._template.render({**self._special, **values})
+            return render(self._template, {**self._special, **values}, self._budget())
         except Exception as problem:  # a template is a program: it raises what it likes
             raise Uncountable(f"the template refuses it: {type(problem).__name__}: {problem}") from problem
 
@@ -121,10 +129,8 @@ def _call(call: object) -> object:
     return found
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-    )
+def _environment() -> LimitedEnvironment:
+    environment = LimitedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
     untyped = cast("Any", environment)  # jinja2 types its filters and globals loosely
     untyped.filters["tojson"] = _tojson
     untyped.globals.update(raise_exception=_refuse, strftime_now=_strftime_now)
@@ -149,6 +155,8 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
+    if indent is not None and not 0 <= indent <= _WIDEST_INDENT:
+        raise TemplateError(f"an indent of {indent}")
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -157,6 +165,8 @@ def _refuse(message: str) -> None:
 
 
 def _strftime_now(form: str) -> str:
+    if len(form) > _LONGEST_DATE or re.search(r"%[^a-zA-Z]*\d", form):  # "%1000000000d" is a gigabyte
+        raise TemplateError("a date of a length that cannot be meant")
     return datetime.now().strftime(form)  # noqa: DTZ005 - templates mean the server's own local date
 
 

@@ -66,14 +66,18 @@ class TlsSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySection(Section):
-    """The process. `body_limit`: the longest body taken; `open_limit`: all open bodies together; `silence`: an engine
+    """The process. `body_limit`: the longest body taken; `open_limit`: all open bodies together, and
+    what they become when they are parsed; `head_timeout`: a new connection that asks nothing for so long is closed;
+    `most_connections`: at once, default: half of the descriptors that the system allows; `silence`: an engine
     that sends nothing for so long is given up; `stall`: a client that takes nothing for so long is; `keepalive`: of
     silence before a comment goes into a stream ("0s": none). `drain_grace`: still accepting after SIGTERM;
     `drain_within`: then what is open may take so long. `state`: directory for usage journal and ledger, None = usage is
     not written down. `decision_log`: a file; when it is `decision_log_size` long it becomes a part and a new one
     begins, and of all of them the newest `decision_log_files` are kept. `pass_through`: further engine routes that are
-    passed on as they are. `open_metrics`: /metrics asks for no key where there are keys. `traces`: an OTLP/HTTP
-    collector; `trace_share`: of requests that come without a trace, those that get one."""
+    passed on as they are. `allow_fields`: fields of a body that only the engines' owner may use otherwise (see
+    `gateway.owner_fields`); `media_hosts`: where engines may fetch images, video and audio from, "*" anywhere.
+    `open_metrics`: /metrics asks for no key where there are keys. `traces`: an OTLP/HTTP collector; `trace_share`: of
+    requests that come without a trace, those that get one."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -81,6 +85,8 @@ class GatewaySection(Section):
     body_limit: Bytes = 64 << 20
     open_limit: Bytes = 1 << 30
     body_timeout: Duration = 60_000_000_000
+    head_timeout: Duration = 10_000_000_000
+    most_connections: int | None = None
     keepalive: Duration = 10_000_000_000
     stall: Duration = 60_000_000_000
     silence: Duration = 600_000_000_000
@@ -97,6 +103,8 @@ class GatewaySection(Section):
     traces: str | None = None
     trace_share: float = 1.0
     pass_through: tuple[str, ...] = ()
+    allow_fields: tuple[str, ...] = ()
+    media_hosts: tuple[str, ...] = ()
     tls: TlsSection | None = None
 
 
@@ -111,7 +119,8 @@ class ServedSection(Section):
     (the input and what outputs turn out to be); default: by its kind.
     `prefill_rate` (tokens/s) and `decode_time` (one token of one stream) are what predictions rest on;
     `prefill_window`: uncached tokens that may be in prefill there at once (default: one step of the engine where
-    `prefill_rate` is given, else no bound). `kv_events`, `kv_replay`, `kv_topic`: where vLLM or SGLang publish what
+    `prefill_rate` is given, else no bound); `prefill_step`: what one long prompt gets of an engine's step beside others
+    (default: as the engine tells). `kv_events`, `kv_replay`, `kv_topic`: where vLLM or SGLang publish what
     their prefix cache holds. `tokenizer`: the model's directory, tokenizer.json or GGUF. `usage_in_streams` false: it
     does not take ``stream_options``.
     """
@@ -127,6 +136,7 @@ class ServedSection(Section):
     prefill_rate: float | None = None
     decode_time: Duration | None = None
     prefill_window: Tokens | None = None
+    prefill_step: Tokens | None = None
     kv_events: str | None = None
     kv_replay: str | None = None
     kv_topic: str = ""
@@ -137,11 +147,25 @@ class ServedSection(Section):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSection(ServedSection):
     """An engine that runs already, at `url`. `model`: which one, where it serves several. `api_key_env` names the
-    environment variable that holds its own key."""
+    environment variable that holds its own key.
 
-    url: str
+    "pd-pair": two vLLM servers that hand KV from `prefill_url` to `decode_url` (NixlConnector), as one replica; its
+    KV events are those of the prefill side, which is where prefixes are cached.
+    """
+
+    kind: Literal["engine", "pd-pair"] = "engine"
+    url: str = ""
+    prefill_url: str = ""
+    decode_url: str = ""
     model: str | None = None
     api_key_env: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind == "pd-pair":
+            if self.url or not self.prefill_url or not self.decode_url:
+                raise ValueError("a pd-pair has a prefill_url and a decode_url, and no url")
+        elif not self.url or self.prefill_url or self.decode_url:
+            raise ValueError('an engine has a url; with prefill_url and decode_url it is kind = "pd-pair"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +332,7 @@ def read_config(path: Path) -> FleetConfig:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise UsageError(f"{path} cannot be read: {problem.strerror}", advice="give the path of a fleet.toml") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:  # TOML's own and UTF-8's errors, numbers of thousands of digits
         raise UsageError(f"{path} is not TOML: {problem}", advice="mend that line") from None
     return config_from(document, where=path)
 

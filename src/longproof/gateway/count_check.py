@@ -23,6 +23,7 @@ from longproof.gateway.chat_template import Uncountable
 from longproof.gateway.count_shape import Shape
 from longproof.gateway.counting import Counter, ModelCounting
 from longproof.gateway.local_count import LocalCount
+from longproof.gateway.prompt_text import text_size
 
 _TEXT = "The keeper wrote 4,096 lines: don't count on it!\n\n\tdef f(x):  return x + 1  # 12345678\n"
 _MORE = "Größe, 東京, 12 °C, naïve café 😀\r\n   and  so  on ..."
@@ -60,6 +61,23 @@ SAMPLES: dict[Shape, tuple[tuple[Route, Json], ...]] = {
 }
 
 
+_PROSE = (
+    "The harbour was quiet that morning, and the keeper wrote down what little there was to see. Two boats had gone"
+    " out before sunrise; a third lay at the pier with her sails still wet from the rain of the night. He noted the"
+    " wind, the height of the water and the names of those who came to ask for the post, as his father had done before"
+    " him, and put the book away. There would be time enough in the evening to copy it all into the larger one, which"
+    " nobody read.\n\n"
+)
+_CODE = (
+    "def depth(lake: str, *, metres: bool = True) -> float:\n    rows = [row for row in TABLE if row.name == lake]\n"
+    '    if not rows:\n        raise KeyError(f"no lake is called {lake!r}")\n'
+    "    found = max(row.depth for row in rows)\n    return found if metres else found * 3.28084\n\n"
+)
+_DATA = '{"id": 48213, "at": "2026-03-14T09:26:53Z", "lake": "north", "depth_m": 31.75, "ok": true, "tags": ["a1"]}\n'
+RATE_SAMPLES = (_PROSE * 2, _CODE * 4, _DATA * 8)
+"""Texts by which the rate of bytes per token is known before the first prompt; the first says how large blocks are."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountCheck:
     """What came of it. `trusted` shapes are counted here; `reasons` say why the others are not."""
@@ -89,6 +107,25 @@ async def check_counting(counting: ModelCounting, pool: ThreadPoolExecutor, *, l
                 break
     reasons = {shape: trust.reason for shape, trust in counting.trust.items() if not trust.trusted}
     return CountCheck(trusted=tuple(shape for shape in Shape if shape not in reasons), reasons=reasons)
+
+
+async def learn_rate(counting: ModelCounting) -> bool:
+    """Asks the engine how many tokens some texts are, so that lengths can be estimated from the first prompt on. False:
+    it does not say, and usage has to teach it. Before anything is named: it sets the size of blocks of text."""
+    if counting.engine is None or not counting.engine.can_count:
+        return False
+    try:
+        for text in RATE_SAMPLES:
+            fields: Json = {"prompt": text}
+            tokens = len(await engine_ids(counting.engine, Route.COMPLETIONS, fields))
+            size = text_size(Route.COMPLETIONS, fields)
+            if tokens and size is not None:
+                counting.rate.learn(size, tokens)
+                if text is RATE_SAMPLES[0]:
+                    counting.size_blocks(len(text) / tokens)
+    except (EngineMisbehaved, Uncountable):
+        return False
+    return True
 
 
 async def _compare(

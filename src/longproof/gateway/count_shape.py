@@ -9,6 +9,7 @@ from typing import cast
 from longproof.domain.request import Route
 from longproof.gateway.ask import Json
 from longproof.gateway.ports import Counted
+from longproof.gateway.prompt_text import TextSize
 
 
 class Shape(StrEnum):
@@ -27,6 +28,13 @@ class CountedHere(Counted):
     """A count by our own tokenizer: the engine's usage can confirm it or show it wrong."""
 
     shape: Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimated(Counted):
+    """A length that was estimated from a text's size: the engine's usage corrects what the next ones rest on."""
+
+    size: TextSize
 
 
 def shape_of(route: Route, fields: Json) -> Shape:

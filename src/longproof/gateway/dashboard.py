@@ -70,6 +70,8 @@ class Dashboard:
     async def events(self, request: BaseRequest) -> StreamResponse:
         """GET /dashboard/events. ApiError as the guard says, and 503 when too many watch already."""
         self._guard(request)
+        if request.method == "HEAD":  # aiohttp would write the stream: bytes that nobody behind a proxy expects
+            return Response(headers={"Content-Type": "text/event-stream"})
         if len(self._watchers) >= MOST_WATCHERS:
             message = f"{MOST_WATCHERS} pages watch this gateway already; close one"
             raise ApiError(Problem(status=503, code="too_many_watchers", message=message, retry_after_ns=10**10))

@@ -122,6 +122,8 @@ def decode_entry(line: bytes, *, where: str) -> LogEntry:
         if parts[0] == "follow":
             return cast(FollowedReplica, _value(FollowedReplica, parts[1], where))
         number, at_ns, name, told, actions = parts
+        if type(number) is not int or type(at_ns) is not int:
+            raise TypeError("its number and time are no whole numbers")
         return DecisionRecord(
             number=number,
             at_ns=at_ns,

@@ -81,7 +81,10 @@ class Desk:
         """Its exact length is known, or nobody can count it and its bound has to do."""
         if request_id in self._tickets:
             now_ns = self._clock.now_ns()
-            self.act(self.controller.on_counted(request_id, counted.input_tokens, counted.blocks, now_ns))
+            actions = self.controller.on_counted(
+                request_id, counted.input_tokens, counted.blocks, now_ns, by_text=counted.by_text
+            )
+            self.act(actions)
 
     def first_token(self, request_id: str) -> None:
         """Its prefill is done."""

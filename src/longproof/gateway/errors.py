@@ -15,7 +15,7 @@ import orjson
 
 from longproof.clock import NS_PER_S
 
-_TYPES = {
+ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
@@ -58,7 +58,7 @@ class Problem:
         """The JSON body, in OpenAI's form."""
         error: dict[str, object] = {
             "message": self.message,
-            "type": _TYPES.get(self.status, "server_error"),
+            "type": ERROR_TYPES.get(self.status, "server_error"),
             "code": self.code,
             "param": self.param,
         }
@@ -68,7 +68,10 @@ class Problem:
             error["actual"] = self.actual
         if self.unit:
             error["unit"] = self.unit
-        return orjson.dumps({"error": error})
+        try:
+            return orjson.dumps({"error": error})
+        except TypeError:  # it quotes bytes of a client that are no UTF-8
+            return orjson.dumps({"error": {**error, "message": self.message.encode("utf-8", "replace").decode()}})
 
 
 class ApiError(Exception):

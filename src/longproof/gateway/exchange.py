@@ -7,6 +7,9 @@
 Whatever happens, `run` tells controller and meter of exactly one end. A client that leaves cancels the task of `run`
 wherever it stands: the connection upstream is reset at once, which is what engines take as an abort.
 
+A prefill/decode pair is one replica: its prefill side is asked first (`gateway.pair_prefill`), its decode side gives
+the answer. At most one of the two connections is open, and it is the one that is reset.
+
 Sent again is only what no engine began: not connected, 429 or 503. Once an engine may have begun, a second try could
 make the answer twice; once a byte was passed on, it would.
 """
@@ -15,38 +18,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
-import aiohttp
 from aiohttp.web import StreamResponse
 
 from longproof.clock import NS_PER_S, Clock
 from longproof.domain.events import Usage
+from longproof.gateway.answers import engine_problem, error_body, whole_body
 from longproof.gateway.ask import Ask
 from longproof.gateway.desk import Desk, Ticket
 from longproof.gateway.downstream import Downstream, ReaderStalled
 from longproof.gateway.errors import Problem
 from longproof.gateway.fleet import Fleet, Replica
+from longproof.gateway.pair_prefill import SideFailed, hand_over, side_problem
 from longproof.gateway.ports import Admitted, Counted, Counting, Meter, MeterUnavailable, Spent
 from longproof.gateway.replies import (
     REPLICA,
     busy_in_stream,
     dispatch_headers,
+    error_at_first,
     is_error_event,
     problem_of,
-    sends_text,
-    upstream_headers,
+    role_events,
 )
 from longproof.gateway.responses import ResponseFlow, response_usage
 from longproof.gateway.sse_events import EventFlow
-from longproof.gateway.upstream import Lost, Refused, Unreached, drop, retry_after_ns
+from longproof.gateway.upstream import Answer, Lost, Refused, Unreached, retry_after_ns
 from longproof.gateway.usage import usage_in
 from longproof.policy.actions import Dispatch, Refusal
 from longproof.policy.arrivals import Arrival, Ended, EndKind
 
 _log = logging.getLogger("longproof.gateway")
 _REPORT_EVERY_TOKENS = 16
-_LONGEST_ERROR_BYTES = 1 << 20
 _UNREACHED_BACKOFF_NS = 2 * NS_PER_S
 _BUSY = (429, 503)
 
@@ -67,19 +71,22 @@ class Exchange:
     """One request. `run` once; afterwards `end` says how it ended."""
 
     __slots__ = (
+        "_answer",
         "_around",
         "_ask",
         "_bound",
         "_counting",
         "_down",
+        "_entry_cached",
         "_first_token_ns",
         "_headers",
         "_limit",
         "_metered",
+        "_paired",
         "_passed_tokens",
         "_placed",
         "_reported",
-        "_response",
+        "_textless",
         "_ticket",
         "_usage",
         "end",
@@ -98,11 +105,16 @@ class Exchange:
         self._placed = False
         """Whether it is with a replica now; before, and between two of them, it is the controller's alone."""
         self._metered = False
-        self._response: aiohttp.ClientResponse | None = None
+        self._answer: Answer | None = None
         self._limit: asyncio.Timeout | None = None
         self._usage: Usage | None = None
+        self._paired = False
+        self._entry_cached: int | None = None
+        """Of a pair: what its prefill side had cached. Its decode side calls cached whatever it was handed."""
         self._first_token_ns: int | None = None
         self._passed_tokens = 0
+        self._textless = 0
+        """Events that were passed on and carry no token."""
         self._reported = 0
         self.end = EndKind.CANCELLED
 
@@ -112,7 +124,7 @@ class Exchange:
         try:
             self._ticket, wait = desk.arrive(arrival)
             if wait is not None and wait.count:
-                self._counting = asyncio.create_task(self._count(exact=not wait.reserved))
+                self._counting = asyncio.create_task(self._count(exact=wait.exact))
             if self._ask.stream:
                 self._down.keep_alive()
             return await self._serve(self._ticket)
@@ -146,62 +158,81 @@ class Exchange:
     async def _on(self, replica: Replica, dispatch: Dispatch) -> StreamResponse:
         """On one replica, to the end. Unreached and Refused: it has not begun."""
         self.end = EndKind.FAILED
+        self._paired = replica.prefill_url is not None
         self._ask.forget_prompt()  # it was counted; what is sent are the body's bytes
         self._down.headers.update(dispatch_headers(dispatch))
         try:
             async with asyncio.timeout(self._around.silence_s) as self._limit:
-                response = await self._send(replica)
-                if response.status != 200:
-                    return await self._pass_error(replica, response)
+                body = self._ask.body if replica.prefill_url is None else await self._hand_over(replica)
+                answer = await self._send(replica, body)
+                if answer.status != 200:
+                    return await self._pass_error(replica, answer)
                 if self._ask.stream:
-                    return await self._relay_stream(response, replica)
-                return await self._relay_plain(response)
+                    return await self._relay_stream(answer, replica)
+                return await self._relay_plain(answer)
         except TimeoutError:
             return await self._down.fail(_silent(replica, self._around.silence_s))
         except Lost as problem:
             return await self._down.fail(_lost(replica, str(problem)))
+        except SideFailed as failed:
+            self.end = EndKind.FAILED if failed.problem.status >= 500 else EndKind.REJECTED
+            return await self._down.fail(failed.problem)
         except asyncio.CancelledError:
             self.end = EndKind.CANCELLED
             raise
         finally:
-            if self._response is not None:
-                _let_go(self._response, whole=self.end is not EndKind.CANCELLED and self._response.content.at_eof())
-                self._response = None
+            if self._answer is not None:
+                self._answer.drop()  # one that is whole has given its connection back already
+                self._answer = None
 
-    async def _send(self, replica: Replica) -> aiohttp.ClientResponse:
-        ask, fleet = self._ask, self._around.fleet
-        headers = dict(self._headers)
-        if replica.authorization is not None:
-            headers["Authorization"] = replica.authorization
+    async def _hand_over(self, replica: Replica) -> bytes:
+        """A pair's first half; what its decode side is sent."""
+        fleet, url = self._around.fleet, self._around.fleet.entry(replica.name, self._ask.route)
+        handed = await hand_over(fleet.upstream, url, self._headers_for(replica), self._ask.body)
+        self._entry_cached = handed.cached_tokens
+        if self._limit is not None:  # that was a sign of life
+            self._limit.reschedule(asyncio.get_running_loop().time() + self._around.silence_s)
+        return handed.body
+
+    def _headers_for(self, replica: Replica) -> dict[str, str]:
+        if replica.authorization is None:
+            return self._headers
+        return {**self._headers, "Authorization": replica.authorization}
+
+    async def _send(self, replica: Replica, body: bytes) -> Answer:
+        fleet, ask = self._around.fleet, self._ask
         url = fleet.responses_url(replica.name) if ask.responses else fleet.url(replica.name, ask.route)
-        response = self._response = await fleet.upstream.send(url, headers, ask.body)
-        if response.status in _BUSY:
-            wait_ns = retry_after_ns(response.headers.get("Retry-After"))
-            await _read_some(response)
-            raise Refused(response.status, wait_ns)
-        return response
+        answer = self._answer = await fleet.upstream.send(url, self._headers_for(replica), body)
+        if answer.status in _BUSY:
+            wait_ns = retry_after_ns(answer.headers.get("retry-after"))
+            await error_body(answer)
+            raise Refused(answer.status, wait_ns)
+        return answer
 
-    async def _relay_stream(self, response: aiohttp.ClientResponse, replica: Replica) -> StreamResponse:
-        if self._ask.responses:
-            flow = ResponseFlow()
-        else:
-            flow = EventFlow(hide_usage=replica.usage_in_streams and not self._ask.wants_usage)
-        down, content = self._down, response.content
+    async def _relay_stream(self, answer: Answer, replica: Replica) -> StreamResponse:
+        flow = (
+            ResponseFlow()
+            if self._ask.responses
+            else EventFlow(hide_usage=replica.usage_in_streams and not self._ask.wants_usage)
+        )
+        down = self._down
         try:
-            data = await content.readany()
+            data = await answer.read_some()
             if (busy := busy_in_stream(data)) is not None and not down.first_byte:
                 raise Refused(busy, None)
+            if replica.prefill_url is not None and (error := error_at_first(data)) is not None and not down.first_byte:
+                raise SideFailed(side_problem("decode", 502, error))
             self._ask.drop_body()  # nothing will be sent a second time
             await down.open()
-            while data:
+            while data and not down.first_byte:
                 if out := flow.take(data):
                     await down.send(out)
                 self._note(flow, data)
-                data = await content.readany()
+                data = b"" if down.first_byte else await answer.read_some()
+            while not await answer.pipe(partial(self._pass_on, flow)):
+                await down.taken()
             if rest := flow.end():
                 await down.send(rest)
-        except aiohttp.ClientError as problem:
-            raise Lost(str(problem)) from problem
         finally:
             self._usage = flow.usage
         if not flow.done and flow.failed:
@@ -212,18 +243,29 @@ class Exchange:
             self.end = EndKind.COMPLETED
         return await down.end()
 
+    def _pass_on(self, flow: EventFlow | ResponseFlow, data: bytes) -> bool:
+        """What came from the engine, to the client: called for every read of every stream."""
+        out = flow.take(data)
+        go_on = not out or self._down.put(out)
+        self._note(flow, data)
+        return go_on
+
     def _note(self, flow: EventFlow | ResponseFlow, data: bytes) -> None:
         """Progress, for ledger and books: coarse, since it is called for every chunk."""
-        events = self._passed_tokens = flow.events
-        if self._first_token_ns is None:
-            if events and sends_text(data):
-                self._first_token()
-        elif events - self._reported >= _REPORT_EVERY_TOKENS:
-            self._reported = events
-            self._around.desk.output(self._ask.id, events)
-            self._around.meter.passed(self._ask.id, events)
+        counts_all = not self._ask.responses  # of a response's events, only those with output are counted
+        if self._first_token_ns is None and counts_all:
+            self._textless += role_events(data)
         if is_error_event(data):
             flow.failed = True
+            self._textless += counts_all
+        tokens = self._passed_tokens = max(0, flow.events - self._textless)
+        if self._first_token_ns is None:
+            if tokens:
+                self._first_token()
+        elif tokens - self._reported >= _REPORT_EVERY_TOKENS:
+            self._reported = tokens
+            self._around.desk.output(self._ask.id, tokens)
+            self._around.meter.passed(self._ask.id, tokens)
         limit, until_s = self._limit, self._down.written_s + self._around.silence_s
         if limit is not None and (limit.when() or 0) < until_s - 1:
             limit.reschedule(until_s)
@@ -232,30 +274,27 @@ class Exchange:
         self._first_token_ns = self._around.clock.now_ns()
         self._around.desk.first_token(self._ask.id)
 
-    async def _relay_plain(self, response: aiohttp.ClientResponse) -> StreamResponse:
+    async def _relay_plain(self, answer: Answer) -> StreamResponse:
         self._ask.drop_body()
-        try:
-            body = await response.read()
-        except aiohttp.ClientError as problem:
-            raise Lost(str(problem)) from problem
+        body = await whole_body(answer)
         self._first_token()
         self._usage = response_usage(body) if self._ask.responses else usage_in(body)
         self.end = EndKind.COMPLETED
-        headers = upstream_headers(response)
-        return self._down.plain(200, body, content_type=headers.get("Content-Type", "application/json"))
+        return self._down.plain(200, body, content_type=answer.headers.get("content-type", "application/json"))
 
-    async def _pass_error(self, replica: Replica, response: aiohttp.ClientResponse) -> StreamResponse:
+    async def _pass_error(self, replica: Replica, answer: Answer) -> StreamResponse:
         """An engine's own refusal or failure, in its own words; but for those that are about the gateway's access."""
-        body = await _read_some(response)
-        status = response.status
+        body = await error_body(answer)
+        status = answer.status
         self.end = EndKind.FAILED if status >= 500 else EndKind.REJECTED
         if status in (401, 403) or not 400 <= status < 600:
             return await self._down.fail(_unusable(replica, status))
-        if self._down.opened or not body:
-            text = body.decode("utf-8", "replace")[:2_000] or "no reason given"
-            return await self._down.fail(Problem(status=status, code="upstream_error", message=text))
-        kind = response.headers.get("Content-Type", "application/json")
-        return self._down.plain(status, body, content_type=kind)
+        if replica.prefill_url is not None:
+            return await self._down.fail(side_problem("decode", status, body))
+        problem = engine_problem(status, body)
+        if self._down.opened or problem is not None:
+            return await self._down.fail(problem or _in_its_words(status, body))
+        return self._down.plain(status, body)
 
     async def _count(self, *, exact: bool) -> None:
         try:
@@ -291,6 +330,8 @@ class Exchange:
         if self._counting is not None:
             self._counting.cancel()
         ask, usage = self._ask, self._usage or Usage()
+        if self._paired:
+            usage = replace(usage, cached_tokens=self._entry_cached)
         made = self._passed_tokens if usage.completion_tokens is None else usage.completion_tokens
         occupied = self._around.desk.kv_token_ms(ask.id) if self._metered else None
         if self._placed:
@@ -324,22 +365,6 @@ class Exchange:
         )
 
 
-def _let_go(response: aiohttp.ClientResponse, *, whole: bool) -> None:
-    """Gives a connection back to the pool when its answer was read to the end; resets it otherwise."""
-    if whole:
-        response.release()
-    else:
-        drop(response)
-
-
-async def _read_some(response: aiohttp.ClientResponse) -> bytes:
-    """An error's body, as far as anybody will read it."""
-    try:
-        return await response.content.read(_LONGEST_ERROR_BYTES)
-    except aiohttp.ClientError:
-        return b""
-
-
 def _lost(replica: Replica, why: str) -> Problem:
     message = f"the connection to replica {replica.name} was lost before the answer was complete: {why}"
     return Problem(status=502, code="replica_lost", message=message)
@@ -348,6 +373,10 @@ def _lost(replica: Replica, why: str) -> Problem:
 def _silent(replica: Replica, silence_s: float) -> Problem:
     message = f"replica {replica.name} sent nothing for {silence_s:g} s"
     return Problem(status=504, code="replica_silent", message=message)
+
+
+def _in_its_words(status: int, body: bytes) -> Problem:
+    return Problem(status=status, code="upstream_error", message=body.decode("utf-8", "replace")[:2_000])
 
 
 def _unusable(replica: Replica, status: int) -> Problem:

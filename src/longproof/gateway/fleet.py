@@ -20,7 +20,7 @@ class Replica:
     key, None = it asks for none. `models`: the names it answers to, the first being its own.
 
     `limit_tokens`: its longest sequence, None = not known. `usage_in_streams`: it takes ``stream_options`` and answers
-    them (vLLM, SGLang and llama.cpp do).
+    them (vLLM, SGLang and llama.cpp do). `prefill_url`: of a prefill/decode pair, whose decode side is at `url`.
     """
 
     name: str
@@ -29,6 +29,12 @@ class Replica:
     authorization: str | None = None
     limit_tokens: int | None = None
     usage_in_streams: bool = True
+    prefill_url: str | None = None
+
+    @property
+    def entry_url(self) -> str:
+        """Where a prompt is prefilled, and its prefix cached."""
+        return self.prefill_url or self.url
 
 
 @dataclass(slots=True)
@@ -40,6 +46,7 @@ class Fleet:
     created_s: int = 0
     by_name: dict[str, Replica] = field(init=False)
     _urls: dict[tuple[str, Route], URL] = field(init=False)
+    _entries: dict[tuple[str, Route], URL] = field(init=False)
     _models: dict[str, tuple[Replica, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,6 +61,11 @@ class Fleet:
             for replica in self.replicas
             for route, path in _PATHS.items()
         }
+        self._entries = {
+            (replica.name, route): URL(replica.entry_url + path)
+            for replica in self.replicas
+            for route, path in _PATHS.items()
+        }
         names = dict.fromkeys(name for replica in self.replicas for name in replica.models)
         self._models = {name: tuple(r for r in self.replicas if name in r.models) for name in names}
 
@@ -64,6 +76,10 @@ class Fleet:
     def responses_url(self, replica: str) -> URL:
         """Where a replica serves the Responses API."""
         return URL(self.by_name[replica].url + "/v1/responses")
+
+    def entry(self, replica: str, route: Route) -> URL:
+        """Where a prompt is prefilled: of a pair the prefill side, else the same as `url`."""
+        return self._entries[replica, route]
 
     def serving(self, model: str) -> tuple[Replica, ...]:
         """The replicas that serve a model. ApiError 404 where none does: a name never becomes an address."""

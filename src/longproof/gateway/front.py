@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from aiohttp.web import BaseRequest, StreamResponse
 
 from longproof.clock import NS_PER_S
+from longproof.gateway import openapi
 from longproof.gateway.config import GatewaySection
 from longproof.gateway.dashboard import Dashboard
 from longproof.gateway.errors import ApiError, Problem
@@ -18,6 +19,8 @@ from longproof.gateway.intake import Intake
 from longproof.gateway.kept_prefixes import KeptPrefixes
 from longproof.gateway.keys import KeyRing
 from longproof.gateway.models import ModelList
+from longproof.gateway.openapi import Description
+from longproof.gateway.owner_fields import FieldRule
 from longproof.gateway.pass_through import SAFE_ROUTES, PassThrough
 from longproof.gateway.prefixes import ROUTE, PrefixRoutes
 from longproof.gateway.routes import Endpoint, Routes
@@ -51,6 +54,7 @@ def front_of(
         body_limit_bytes=section.body_limit,
         open_limit_bytes=max(section.open_limit, section.body_limit),
         body_timeout_s=section.body_timeout / NS_PER_S,
+        fields=FieldRule(allowed=frozenset(section.allow_fields), media_hosts=frozenset(section.media_hosts)),
     )
     rules = AnswerRules(
         keepalive_s=section.keepalive / NS_PER_S,
@@ -82,6 +86,8 @@ def front_of(
     routes.add("GET", "/dashboard/events", dashboard.events)
     for path in dict.fromkeys((*SAFE_ROUTES, *section.pass_through)):
         routes.add("POST", path, passing.answer)
+    described = Description([*routes.table(), ("GET", openapi.ROUTE)], asks_for_keys=keys.asks_for_keys)
+    routes.add("GET", openapi.ROUTE, described.answer)
     return Front(routes=routes, health=health, dashboard=dashboard, intake=intake, warming=warming)
 
 

@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,9 +18,12 @@ from aiohttp.web import BaseRequest, StreamResponse
 from longproof.domain.request import Route
 from longproof.gateway.ask import Ask
 from longproof.gateway.downstream import Downstream
+from longproof.gateway.errors import bad_request
 from longproof.gateway.exchange import Exchange, Surroundings
+from longproof.gateway.fleet import Replica
 from longproof.gateway.intake import Intake, parsed
 from longproof.gateway.keys import KeyRing, KeyRule, require_within
+from longproof.gateway.owner_fields import FieldRule
 from longproof.gateway.ports import Counted
 from longproof.gateway.responses import parsed_response
 from longproof.gateway.wire_body import engine_body
@@ -28,6 +31,7 @@ from longproof.policy.arrivals import Arrival
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACE_HEADERS = ("traceparent", "tracestate")
+_VISIBLE = re.compile(r"[ -~]{1,512}")
 _LARGE_BYTES = 256 << 10
 """About half a millisecond of parsing."""
 _SESSION_HEADERS = ("X-Session-Id", "X-Longproof-Session")
@@ -73,12 +77,14 @@ class Generations:
         """`route` None: the Responses API."""
         rule = self._keys.rule_of(request.headers.getall("Authorization", ()))
         body = await self._intake.read(request)
+        held = len(body)
         try:
+            held += await self._intake.weigh(body)
             ask = await self._parsed(body, route)
         except BaseException:
-            self._intake.release(len(body))
+            self._intake.release(held)
             raise
-        ask.on_dropped = partial(self._intake.release, len(body))
+        ask.on_dropped = partial(self._intake.release, held)
         del body  # the Ask lets go of it as soon as nobody needs it again
         try:
             return await self._exchanged(request, ask, rule)
@@ -88,13 +94,15 @@ class Generations:
     async def _parsed(self, body: bytes, route: Route | None) -> Ask:
         request_id = f"lp-{self._boot}-{next(self._numbers)}"
         if len(body) < _LARGE_BYTES:
-            return _ask(body, route, request_id)
+            return _ask(body, route, request_id, self._intake.fields)
         async with self._large:  # one at a time: between two of them the loop has its turn
-            return _ask(body, route, request_id)
+            return _ask(body, route, request_id, self._intake.fields)
 
     async def _exchanged(self, request: BaseRequest, ask: Ask, rule: KeyRule) -> StreamResponse:
         replicas = self._around.fleet.serving(ask.model)
         now_ns = ask.received_ns = self._around.clock.now_ns()
+        if ask.responses:
+            _require_no_pair(replicas)
         self._keys.enter(rule, ask.model, now_ns)
         try:
             self._own(ask, rule, request)
@@ -116,7 +124,7 @@ class Generations:
         ask.salt = rule.salt(ask.salt)
         for name in _SESSION_HEADERS:
             if value := request.headers.get(name):
-                ask.session = value[:256]
+                ask.session = value[:256].encode("utf-8", "replace").decode()  # logs and books are UTF-8
                 break
 
     def _arrival(self, ask: Ask, bound: Counted) -> Arrival:
@@ -133,6 +141,7 @@ class Generations:
             exact=bound.exact,
             output_tokens=output_tokens,
             blocks=bound.blocks,
+            by_text=bound.by_text,
             priority=ask.priority,
             session=ask.session,
             streamed=ask.stream,
@@ -142,17 +151,24 @@ class Generations:
         """What goes upstream, made anew: nothing of the client's gets through that is not named here."""
         headers = {"Content-Type": "application/json", "X-Request-Id": request_id}
         given = request.headers
-        trace = {name: given[name][:512] for name in _TRACE_HEADERS if name in given}
+        trace = {name: given[name] for name in _TRACE_HEADERS if name in given and _VISIBLE.fullmatch(given[name])}
         headers.update(self._rules.trace_headers(request_id, trace))
         if not self._keys.asks_for_keys and "Authorization" in given:
             headers["Authorization"] = given["Authorization"]
         return headers
 
 
-def _ask(body: bytes, route: Route | None, request_id: str) -> Ask:
+def _ask(body: bytes, route: Route | None, request_id: str, rule: FieldRule) -> Ask:
     if route is None:
-        return parsed_response(body, request_id=request_id)
-    return parsed(body, route, request_id=request_id)
+        return parsed_response(body, request_id=request_id, rule=rule)
+    return parsed(body, route, request_id=request_id, rule=rule)
+
+
+def _require_no_pair(replicas: Iterable[Replica]) -> None:
+    """ApiError 400 where a prefill/decode pair may get it: pairs hand over what came by the other two routes."""
+    if any(replica.prefill_url is not None for replica in replicas):
+        message = "this model is served by a prefill/decode pair, which has no Responses API; use /v1/chat/completions"
+        raise bad_request(message, code="not_served_by_pairs")
 
 
 def _shown_id(request: BaseRequest, request_id: str) -> str:

@@ -29,8 +29,8 @@ _ORPHANS_FROM = 50
 class IndexState(StrEnum):
     """What the index of one replica is worth."""
 
-    GUESSED = "guessed"
-    """There are no events; contents are inferred from our own traffic."""
+    INFERRED = "inferred"
+    """Contents are inferred from our own traffic: there are no events, or they speak of tokens that we do not know."""
     CHECKING = "checking"
     OK = "ok"
     DEGRADED = "degraded"
@@ -38,7 +38,7 @@ class IndexState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexHealth:
-    """One replica's index. `reason`: why it is degraded, in a sentence; "" otherwise."""
+    """One replica's index. `reason`: why it is degraded or inferred, in a sentence; "" otherwise."""
 
     replica: str
     state: IndexState

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import orjson
@@ -21,11 +21,13 @@ from longproof.clock import NS_PER_S
 from longproof.domain.request import Route
 from longproof.domain.units import format_tokens
 from longproof.gateway.ask import Ask, Json
+from longproof.gateway.body_weight import parsed_bytes
 from longproof.gateway.errors import ApiError, Problem, bad_request
+from longproof.gateway.owner_fields import FieldRule
 
-_MOST_OUTPUT_TOKENS = 2**40
-_MOST_CHOICES = 128  # OpenAI's own bound of n
-_LONGEST_NAME = 512
+MOST_OUTPUT_TOKENS = 2**40
+MOST_CHOICES = 128  # OpenAI's own bound of n
+LONGEST_NAME = 512
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,6 +37,7 @@ class Intake:
     body_limit_bytes: int
     open_limit_bytes: int
     body_timeout_s: float
+    fields: FieldRule = field(default_factory=FieldRule)
     open_bytes: int = 0
 
     async def read(self, request: BaseRequest) -> bytes:
@@ -72,21 +75,36 @@ class Intake:
                 raise bad_request("the body is not framed as its headers say", code="invalid_framing") from None
             raise
 
+    async def weigh(self, body: bytes) -> int:
+        """Bytes that the body takes beside itself once it is parsed; they count as open until they are given to
+        `release`. ApiError 400 for a body that could never be held, 503 for one that cannot be now."""
+        weight = await parsed_bytes(body)
+        if len(body) + weight > self.open_limit_bytes:
+            message = f"the body has too many values: it would take {format_tokens(weight)} bytes of memory"
+            raise bad_request(message, code="too_many_values")
+        if self.open_bytes + weight > self.open_limit_bytes:
+            raise _too_much_open(self.open_limit_bytes)
+        self.open_bytes += weight
+        return weight
+
     def release(self, body_bytes: int) -> None:
-        """A body of that many bytes is no longer held."""
+        """So many bytes are no longer held."""
         self.open_bytes -= body_bytes
 
 
-def parsed(body: bytes, route: Route, *, request_id: str) -> Ask:
-    """A body as an Ask that has no tenant yet. ApiError 400 for what is no request of that route."""
+def parsed(body: bytes, route: Route, *, request_id: str, rule: FieldRule | None = None) -> Ask:
+    """A body as an Ask that has no tenant yet. ApiError 400 for what is no request of that route, and for what `rule`
+    does not leave to clients."""
     fields = json_object(body)
     model = model_of(fields)
     _require_prompt(fields, route)
+    if rule is not None:
+        rule.require(fields)
     stream = stream_of(fields)
     options = fields.get("stream_options")
     if options is not None and not isinstance(options, dict):
         raise bad_request("'stream_options' must be an object", param="stream_options")
-    choices = _choices(fields)
+    choices = choices_of(fields)
     output = allowance(fields, ("max_completion_tokens", "max_tokens") if route is Route.CHAT else ("max_tokens",))
     salt = fields.get("cache_salt")
     user = fields.get("user")
@@ -100,8 +118,8 @@ def parsed(body: bytes, route: Route, *, request_id: str) -> Ask:
         wants_usage=bool(cast(Json, options).get("include_usage")) if options else False,
         choices=choices,
         output_tokens=None if output is None else output * choices,
-        salt=salt[:_LONGEST_NAME] if isinstance(salt, str) else "",
-        session=user[:_LONGEST_NAME] if isinstance(user, str) and user else None,
+        salt=salt[:LONGEST_NAME] if isinstance(salt, str) else "",
+        session=user[:LONGEST_NAME] if isinstance(user, str) and user else None,
     )
 
 
@@ -132,7 +150,7 @@ def _require_prompt(fields: Json, route: Route) -> None:
 def model_of(fields: Json) -> str:
     """The name of the model; ApiError 400 where there is none."""
     model = fields.get("model")
-    if not isinstance(model, str) or not model or len(model) > _LONGEST_NAME:
+    if not isinstance(model, str) or not model or len(model) > LONGEST_NAME:
         raise bad_request("'model' must be the name of a served model", param="model")
     return model
 
@@ -147,25 +165,34 @@ def stream_of(fields: Json) -> bool:
 
 def allowance(fields: Json, names: Sequence[str]) -> int | None:
     """The output tokens that are asked for, by the first of these names that is there; None = none are."""
-    for name in names:
-        value = fields.get(name)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value > _MOST_OUTPUT_TOKENS:
-            raise bad_request(f"'{name}' must be a whole number", param=name)
-        # llama.cpp: -1 means "as many as fit"; other engines refuse it themselves
-        return value if value >= 0 else None
-    return None
+    # n_predict: llama.cpp's own name, which overrules max_tokens there (seen in build b0, 2026-10); others ignore it
+    ours, theirs = (_whole(fields, name) for name in (next((n for n in names if fields.get(n) is not None), ""), _N))
+    most = max((value for value in (ours, theirs) if value is not None), default=None)
+    # llama.cpp: -1 means "as many as fit"; other engines refuse it themselves
+    return None if most is None or -1 in (ours, theirs) or most < 0 else most
 
 
-def _choices(fields: Json) -> int:
+_N = "n_predict"
+
+
+def _whole(fields: Json, name: str) -> int | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value > MOST_OUTPUT_TOKENS:
+        raise bad_request(f"'{name}' must be a whole number", param=name)
+    return max(value, -1)
+
+
+def choices_of(fields: Json) -> int:
+    """How many answers are wanted, to all prompts together; ApiError 400 for what is no number of them."""
     most = 1
-    for name in ("n", "best_of"):
+    for name in ("n", "best_of", "n_cmpl"):
         value = fields.get(name)
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_CHOICES:
-            raise bad_request(f"'{name}' must be 1 to {_MOST_CHOICES}", param=name)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CHOICES:
+            raise bad_request(f"'{name}' must be 1 to {MOST_CHOICES}", param=name)
         most = max(most, value)
     prompt = fields.get("prompt")
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):

@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from longproof.domain.deployment import Deployment, EngineKind
+from longproof.engines.address import base_url
 from longproof.engines.base import Engine
 from longproof.engines.link import Link
+from longproof.engines.pd_connect import connect_pair
 from longproof.engines.registry import connect
 from longproof.errors import EngineMisbehaved, TargetError, UserError
-from longproof.gateway.count_check import check_counting
+from longproof.gateway.count_check import check_counting, learn_rate
 from longproof.gateway.counting import FleetCounting, ModelCounting
 from longproof.gateway.engine_count import EngineCount
 from longproof.gateway.engine_counts import EngineCounts
@@ -88,12 +90,20 @@ async def meet(standing: Sequence[Standing], *, within_s: float, count_workers: 
     return Met(replicas=replicas, counting=counting, links=links)
 
 
+async def engine_of(one: Standing, api_key: str | None) -> Engine:
+    """What answers there: one engine, or a pair as one. Raises as `connect` and `connect_pair` do."""
+    if one.prefill_url is None:
+        return await connect(one.url, model=one.model, api_key=api_key, known=one.known)
+    names = "prefill_url", "decode_url"
+    return await connect_pair(one.prefill_url, one.url, model=one.model, api_key=api_key, names=names)
+
+
 async def _ask(one: Standing, within_s: float) -> tuple[Standing, Engine | None, Deployment | Exception]:
     key = os.environ.get(one.api_key_env or "") or None
     end_s = asyncio.get_running_loop().time() + within_s
     while True:
         try:
-            engine = await connect(one.url, model=one.model, api_key=key, known=one.known)
+            engine = await engine_of(one, key)
             try:
                 return one, engine, await engine.introspect()
             except BaseException:
@@ -114,16 +124,17 @@ def _introduced(
     section = one.section
     key = os.environ.get(one.api_key_env or "") or None
     if engine is not None and isinstance(answer, Deployment):
-        deployment, model, url = answer, engine.model, engine.url
+        deployment, model = answer, engine.model
     else:
         like = next((k for k in known if k[0].section.pool == section.pool), known[0])
         deployment = like[2] if isinstance(like[2], Deployment) else Deployment(engine=EngineKind.OPENAI)
-        model, url = one.model or like[1].model, one.url.rstrip("/").removesuffix("/v1")
+        model = one.model or like[1].model
     models = tuple(dict.fromkeys((model, *section.aliases)))
     rule = ruled(one.name, models, section, deployment)
     replica = Replica(
         name=one.name,
-        url=url,
+        url=base_url(one.url),
+        prefill_url=None if one.prefill_url is None else base_url(one.prefill_url),
         models=models,
         authorization=None if key is None else f"Bearer {key}",
         limit_tokens=rule.limit_tokens,
@@ -156,13 +167,14 @@ async def _counting(replicas: Sequence[Introduced], workers: int) -> tuple[Fleet
                 block_tokens=one.ruled.rule.block_tokens,
                 local=None if file is None else _local(file),
                 engine=engines[model],
-                events=any(r.standing.section.kv_events is not None for r in replicas if model in r.replica.models),
                 alarm=_log.warning,
             )
             if counting.local is not None:
                 check = await check_counting(counting, pool, link=link)
                 for shape, reason in check.reasons.items():
-                    _log.warning("%s: prompts of the kind '%s' are counted by the engine: %s", model, shape, reason)
+                    _log.warning("%s: prompts of the kind '%s' are estimated: %s", model, shape, reason)
+            if counting.inferred and not await learn_rate(counting):
+                _log.info("%s: lengths are bounds until the first answers tell how long its tokens are", model)
             models.update(dict.fromkeys(one.replica.models, counting))
     return FleetCounting(models, workers=workers), links
 
@@ -178,5 +190,5 @@ def _local(file: Path) -> LocalCount | None:
     try:
         return LocalCount(load_model_tokenizer(file), TextMemory())
     except UserError as problem:
-        _log.warning("%s: %s; the engine counts instead", problem.problem, problem.advice)
+        _log.warning("%s: %s; lengths are estimated instead", problem.problem, problem.advice)
         return None

@@ -110,6 +110,7 @@ class KeptPrefixes:
             input_tokens=counted.input_tokens,
             copies=content.copies,
             cache_blocks=min(sizes, default=None),
+            by_text=counted.by_text,
         )
         if refused is not None:
             return refused

@@ -23,7 +23,7 @@ _BEARER = "bearer "
 
 def key_digest(key: str) -> str:
     """What a key is kept as: its SHA-256, in hexadecimal."""
-    return hashlib.sha256(key.encode()).hexdigest()
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()  # headers may hold any bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

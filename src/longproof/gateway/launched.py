@@ -32,6 +32,8 @@ class Standing:
     known: Known | None = None
     tokenizer: Path | None = None
     """The model's directory, tokenizer.json or GGUF: what to count with."""
+    prefill_url: str | None = None
+    """Of a prefill/decode pair, whose decode side is at `url`."""
 
 
 async def standing_replicas(config: FleetConfig, log_directory: Path) -> list[Standing]:
@@ -64,9 +66,11 @@ async def stop_all(standing: Sequence[Standing]) -> None:
 
 
 def _named(section: ReplicaSection, directory: Path) -> Standing:
+    url = section.url or section.decode_url
     return Standing(
-        name=section.name or section.url.split("://")[-1].strip("/"),
-        url=section.url,
+        name=section.name or url.split("://")[-1].strip("/"),
+        url=url,
+        prefill_url=section.prefill_url or None,
         section=section,
         model=section.model,
         api_key_env=section.api_key_env,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import get_type_hints
 
-from longproof.policy.metering import Bill, CacheSource, Ending, Kind, RequestUsage, UsageSource
+from longproof.policy.metering import Bill, CacheSource, Ending, RequestUsage, UsageSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +123,7 @@ def settlement(
     entry: str, ending: Ending, status: int, timing: Timing, usage: RequestUsage, priced: Bill
 ) -> Settlement:
     """The row for a bill."""
-    cold, cached = priced.line(Kind.INPUT_COLD), priced.line(Kind.INPUT_CACHED)
-    output, residency = priced.line(Kind.OUTPUT), priced.line(Kind.RESIDENCY)
+    cold, cached, output, residency = priced.lines  # in the order of `Kind`
     return Settlement(
         entry=entry,
         ending=ending.value,

@@ -8,7 +8,7 @@ the meter's two calls. Metrics and traces are made from whole lives; nothing in 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from longproof.gateway.ports import Admitted, Meter, Spent
 from longproof.policy.actions import Decision, Dispatch, Refusal
@@ -48,14 +48,25 @@ class Life:
         return None if first_ns is None else first_ns - self.arrived_ns
 
 
+@dataclass(slots=True)
+class _Open:
+    """A life that has not ended."""
+
+    arrival: Arrival
+    arrived_ns: int
+    dispatch: Dispatch | None = None
+    dispatched_ns: int | None = None
+    refusal: Refusal | None = None
+    metered: bool = False
+
+
 class Lives:
     """All that are under way. On the event loop."""
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[Life], None]] = []
         """Told of every life at its end. Must not raise."""
-        self._open: dict[str, Life] = {}
-        self._metered: set[str] = set()
+        self._open: dict[str, _Open] = {}
 
     @property
     def open_lives(self) -> int:
@@ -66,33 +77,42 @@ class Lives:
         """A decision of the controller: the first one is a life's beginning."""
         life = self._open.get(arrival.id)
         if life is None:
-            life = Life(arrival=arrival, arrived_ns=now_ns, ended_ns=now_ns)
+            life = self._open[arrival.id] = _Open(arrival, now_ns)
         if isinstance(decision, Dispatch):
-            life = replace(life, dispatch=decision, dispatched_ns=now_ns)
+            life.dispatch, life.dispatched_ns = decision, now_ns
         elif isinstance(decision, Refusal):
-            life = replace(life, refusal=decision)
-        self._open[arrival.id] = life
+            life.refusal = decision
 
     def admitted(self, request: Admitted) -> None:
         """It is about to be sent: its life ends with its usage, not before."""
-        self._metered.add(request.id)
+        if (life := self._open.get(request.id)) is not None:
+            life.metered = True
 
     def departed(self, request_id: str, now_ns: int) -> None:
         """It has left the controller."""
-        if request_id not in self._metered:
+        life = self._open.get(request_id)
+        if life is not None and not life.metered:
             self._end(request_id, None, now_ns)
 
     def spent(self, request: Spent) -> None:
         """Its usage, which comes last."""
-        self._metered.discard(request.id)
         self._end(request.id, request, request.at_ns)
 
     def _end(self, request_id: str, spent: Spent | None, now_ns: int) -> None:
         life = self._open.pop(request_id, None)
-        if life is not None:
-            ended = replace(life, spent=spent, ended_ns=max(now_ns, life.arrived_ns))
-            for listener in self.listeners:
-                listener(ended)
+        if life is None:
+            return
+        ended = Life(
+            arrival=life.arrival,
+            arrived_ns=life.arrived_ns,
+            ended_ns=max(now_ns, life.arrived_ns),
+            dispatch=life.dispatch,
+            dispatched_ns=life.dispatched_ns,
+            refusal=life.refusal,
+            spent=spent,
+        )
+        for listener in self.listeners:
+            listener(ended)
 
 
 class WatchedMeter:

@@ -79,19 +79,27 @@ class _Running:
 
 
 class UsageMeter:
-    """One meter per gateway and directory. Call `start` before the first request and `close` after the last."""
+    """One meter per gateway and directory. Call `start` before the first request and `close` after the last. Raises
+    UsageError where usage cannot be written down."""
 
     def __init__(
         self, directory: Path, ledger: LedgerStore, settings: MeterSettings, clock: Clock | None = None
     ) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
         self._settings, self._clock, self._ledger = settings, clock or SystemClock(), ledger
-        self._lock = MeterLock(directory)
         self._directory = directory
-        self._journal = Journal(directory)
-        self._progress = Progress(directory / "progress.slots")
         self._boot, self._count = os.urandom(6).hex(), 0
-        self._boots = _note_boot(directory / "boots", self._boot)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = MeterLock(directory)
+        except OSError as problem:
+            raise _unwritable(f"{directory}: {problem.strerror or problem}") from problem
+        try:
+            self._journal = Journal(directory)
+            self._progress = Progress(directory / "progress.slots")
+            self._boots = _note_boot(directory / "boots", self._boot)
+        except OSError as problem:
+            self._lock.release()
+            raise _unwritable(f"{directory}: {problem.strerror or problem}") from problem
         self._running: dict[str, _Running] = {}
         self._unwritten: deque[Row] = deque()
         self._takings = Takings()
@@ -103,12 +111,17 @@ class UsageMeter:
 
     def start(self) -> int:
         """Takes over what an earlier gateway left in this directory, then folds in the background. Returns how many
-        requests it had left unsettled. Blocks for as long as the ledger takes; raises what the ledger raises."""
+        requests it had left unsettled. Blocks for as long as the ledger takes. UsageError where it cannot be
+        written."""
         self._fold()
         if self._fold_problem is not None:
-            raise UsageError(f"the ledger cannot be written: {self._fold_problem}", advice="check place and space")
-        left = [intent for intent in self._ledger.unsettled(self._settings.gateway) if _boot_of(intent) in self._boots]
-        self._ledger.write([self._interrupted(intent) for intent in left])
+            raise _unwritable(self._fold_problem)
+        try:
+            unsettled = self._ledger.unsettled(self._settings.gateway)
+            left = [intent for intent in unsettled if _boot_of(intent) in self._boots]
+            self._ledger.write([self._interrupted(intent) for intent in left])
+        except Exception as problem:  # any driver's error, as in `_fold`
+            raise _unwritable(f"{self._ledger.place}: {problem}") from problem
         self._recovered = len(left)
         self._thread = threading.Thread(target=self._fold_until_stopped, name="longproof-ledger", daemon=True)
         self._thread.start()
@@ -252,6 +265,10 @@ class UsageMeter:
         return int(self._clock.wall().timestamp() * 1e6) * 1_000
 
 
+def _unwritable(what: str) -> UsageError:
+    return UsageError(f"usage cannot be written down: {what}", advice="check place and space")
+
+
 def _note_boot(path: Path, boot: str) -> set[str]:
     """Adds this start to the directory's list; returns the earlier ones. Only what those began is taken over: another
     gateway that bears the same name by mistake, on the same database, is not declared dead."""
@@ -268,6 +285,8 @@ def _boot_of(intent: Intent) -> str:
 def _kept(text: str) -> str:
     """A client's text as any database takes it: bounded, no lone surrogates, no NUL. One row that is refused would keep
     all behind it out of the ledger."""
+    if text.isascii() and text.isprintable() and len(text) <= _LONGEST_TEXT:
+        return text
     return text[:_LONGEST_TEXT].encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 

@@ -21,7 +21,7 @@ from longproof.gateway.meter import MeterState
 from longproof.gateway.metric_names import METRICS, MetricKind
 from longproof.gateway.sharing import SharingState
 
-_LAG_EVERY_S = 0.1
+_LAG_EVERY_S = 0.02
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Sample = tuple[str, tuple[str, ...], float]

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 
-import aiohttp
 from aiohttp.web import BaseRequest, Response, StreamResponse
 from yarl import URL
 
 from longproof.clock import NS_PER_S, Clock
 from longproof.engines.json_fields import as_text
+from longproof.gateway.answers import engine_problem, whole_body
 from longproof.gateway.errors import ApiError, Problem, bad_request
 from longproof.gateway.fleet import Fleet, Replica
 from longproof.gateway.intake import Intake, json_object
 from longproof.gateway.keys import KeyRing
-from longproof.gateway.upstream import Lost, Unreached, drop
+from longproof.gateway.routes import not_found
+from longproof.gateway.upstream import Answer, Lost, Unreached
 
 SAFE_ROUTES = (
     "/v1/embeddings",
@@ -42,6 +44,9 @@ SAFE_ROUTES = (
 )
 """Routes of vLLM 0.32, SGLang 0.5 and llama.cpp that read or compute without generating."""
 
+_PLAIN_PATH = re.compile(r"(/[A-Za-z0-9._~:@!$&'()*+,;=-]+)+")
+_MEDIA_TYPE = re.compile(r"[ -~]{1,256}")
+
 
 class PassThrough:
     """Sends a request on as it is, to a replica that serves its model, in turn."""
@@ -57,8 +62,12 @@ class PassThrough:
     async def answer(self, request: BaseRequest) -> StreamResponse:
         """POST of one of the safe routes."""
         rule = self._keys.rule_of(request.headers.getall("Authorization", ()))
+        if not _PLAIN_PATH.fullmatch(request.path) or ".." in request.path:
+            raise not_found(request.method, request.path)  # below a route with "/*", a way out of it
         body = await self._intake.read(request)
+        held = len(body)
         try:
+            held += await self._intake.weigh(body)
             model, replicas = self._serving(body)
             self._keys.enter(rule, model, self._clock.now_ns())
             try:
@@ -70,11 +79,12 @@ class PassThrough:
             finally:
                 self._keys.leave(rule)
         finally:
-            self._intake.release(len(body))
+            self._intake.release(held)
 
     def _serving(self, body: bytes) -> tuple[str, tuple[Replica, ...]]:
         """The replicas of the model that the body names; where it names none, all that serve the only one."""
         fields = json_object(body) if body else {}
+        self._intake.fields.require(fields)
         names = self._fleet.model_names()
         model = as_text(fields.get("model")) or (names[0] if len(names) == 1 else None)
         if model is None:
@@ -85,35 +95,45 @@ class PassThrough:
         start = next(self._turn)
         for place in range(len(replicas)):
             replica = replicas[(start + place) % len(replicas)]
-            headers = {"Content-Type": request.headers.get("Content-Type", "application/json")}
+            kind = request.headers.get("Content-Type", "")
+            headers = {"Content-Type": kind if _MEDIA_TYPE.fullmatch(kind) else "application/json"}
             if replica.authorization is not None:
                 headers["Authorization"] = replica.authorization
             elif not self._keys.asks_for_keys and "Authorization" in request.headers:
                 headers["Authorization"] = request.headers["Authorization"]
             try:
-                response = await self._fleet.upstream.send(URL(replica.url + request.path), headers, body)
+                answer = await self._fleet.upstream.send(URL(replica.url + request.path), headers, body)
             except Unreached:
                 continue
             except Lost as problem:
                 raise _lost(replica, str(problem)) from problem
-            return await _whole(replica, response)
+            return await _whole(replica, answer)
         problem = Problem(
             status=503, code="no_replica", message="no replica of this model can be reached", retry_after_ns=NS_PER_S
         )
         raise ApiError(problem)
 
 
-async def _whole(replica: Replica, response: aiohttp.ClientResponse) -> Response:
+async def _whole(replica: Replica, answer: Answer) -> Response:
     try:
-        body = await response.read()
-    except aiohttp.ClientError as problem:
+        body = await whole_body(answer)
+    except Lost as problem:
         raise _lost(replica, str(problem)) from problem
     finally:
-        if not response.content.at_eof():
-            drop(response)
-    status = response.status if 200 <= response.status < 300 or 400 <= response.status < 600 else 502
-    headers = {"Content-Type": response.headers.get("Content-Type", "application/json")}
-    return Response(status=status, body=body, headers=headers)
+        answer.drop()  # one that is whole has given its connection back already
+    status = answer.status
+    if status in (401, 403) or not (200 <= status < 300 or 400 <= status < 600):
+        raise ApiError(  # it is about the gateway's own access, which is not the client's business
+            Problem(
+                status=502,
+                code="replica_refuses_gateway",
+                message=f"replica {replica.name} answered the gateway with status {status}",
+            )
+        )
+    if status >= 400 and (problem := engine_problem(status, body)) is not None:
+        raise ApiError(problem)
+    kind = answer.headers.get("content-type", "application/json") if status < 400 else "application/json"
+    return Response(status=status, body=body, headers={"Content-Type": kind, "X-Content-Type-Options": "nosniff"})
 
 
 def _lost(replica: Replica, why: str) -> ApiError:

@@ -23,7 +23,7 @@ class Controls(Protocol):
 
     def on_arrival(self, arrival: Arrival, now_ns: int, /) -> Decision: ...
     def on_counted(
-        self, request_id: str, input_tokens: int, blocks: tuple[int, ...], now_ns: int, /
+        self, request_id: str, input_tokens: int, blocks: tuple[int, ...], now_ns: int, /, *, by_text: int = 0
     ) -> Sequence[Action]: ...
     def on_first_token(self, request_id: str, now_ns: int, /) -> Sequence[Action]: ...
     def on_output(self, request_id: str, output_tokens: int, now_ns: int, /) -> Sequence[Action]: ...
@@ -37,24 +37,27 @@ class Controls(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
     """The length of a prompt. `exact` False: `input_tokens` is never below the truth. `blocks` are the chained 64-bit
-    hashes of its whole blocks, empty where they are not known (yet)."""
+    hashes of its whole blocks, empty where they are not known (yet). `by_text`: see `policy.arrivals.Arrival`; then
+    `input_tokens` may be an estimate that is only rarely below the truth."""
 
     input_tokens: int
     exact: bool
     blocks: tuple[int, ...] = ()
+    by_text: int = 0
 
 
 class Counting(Protocol):
     """Counts prompts of one fleet."""
 
     def bound(self, ask: Ask) -> Counted:
-        """At once: exact where that costs microseconds (known, short, ids), else an upper bound from the bytes."""
+        """At once: exact where that costs microseconds (known, short, ids), else an upper bound or an estimate from
+        the bytes."""
         ...
 
     async def count(self, ask: Ask, *, exact: bool = True) -> Counted:
         """Exactly, off the event loop. Falls back to the bound when nobody can count; never raises for a prompt.
 
-        `exact` False: its bound fits, and only the names of its blocks are wanted.
+        `exact` False: its bound fits or its estimate is good enough, and only the names of its blocks are wanted.
         """
         ...
 

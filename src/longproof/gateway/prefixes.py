@@ -24,7 +24,8 @@ from longproof.gateway.keys import KeyRing, KeyRule
 from longproof.policy.pinned import PinnedSnapshot, PinRefused
 
 ROUTE = "/v1/prefixes"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+_NAME = re.compile(NAME_PATTERN)
 
 
 class Caches(Protocol):
@@ -48,7 +49,9 @@ class PrefixRoutes:
         rule, name = self._admin(request), _named(request)
         new = name not in self._prefixes.kept
         body = await self._intake.read(request)
+        held = len(body)
         try:
+            held += await self._intake.weigh(body)
             content = self._content(name, body, rule)
             caches = self._caches(content.model)
             if not caches:
@@ -56,7 +59,7 @@ class PrefixRoutes:
                 raise ApiError(Problem(status=503, code="no_replica_up", message=message, retry_after_ns=NS_PER_S))
             refused = await self._prefixes.put(content, caches)
         finally:
-            self._intake.release(len(body))
+            self._intake.release(held)
         if refused is not None:
             raise _not_pinned(refused)
         await asyncio.to_thread(self._prefixes.save, content)
@@ -90,7 +93,7 @@ class PrefixRoutes:
 
     def _content(self, name: str, body: bytes, rule: KeyRule) -> Content:
         route = Route.CHAT if b'"messages"' in body else Route.COMPLETIONS
-        ask = parsed(body, route, request_id=f"pin-{name}")
+        ask = parsed(body, route, request_id=f"pin-{name}", rule=self._intake.fields)
         served = self._fleet.serving(ask.model)
         copies = ask.fields.get("copies", 1)
         if isinstance(copies, bool) or not isinstance(copies, int) or not 1 <= copies <= len(served):

@@ -29,34 +29,36 @@ class RecentDecision:
 
 
 class RecentDecisions:
-    """A ring of the newest."""
+    """A ring of the newest, kept as they come: few of them are ever looked at."""
 
     def __init__(self, kept: int = KEPT) -> None:
-        self._ring: deque[RecentDecision] = deque(maxlen=kept)
+        self._ring: deque[tuple[Decision, str, str, int]] = deque(maxlen=kept)
 
     def add(self, decision: Decision, arrival: Arrival, now_ns: int) -> None:
         """One more, about `arrival`."""
-        match decision:
-            case Dispatch():
-                verdict, detail, waited_ns = "sent", decision.replica, decision.waited_ns
-            case Wait():
-                verdict, detail, waited_ns = "waits", f"{decision.ahead} ahead", 0
-            case _:
-                verdict, detail, waited_ns = "refused", f"{decision.status} {decision.code}", 0
-        self._ring.append(
-            RecentDecision(
-                at_ns=now_ns,
-                id=decision.id,
-                tenant=arrival.tenant,
-                model=arrival.model,
-                verdict=verdict,
-                detail=detail,
-                reason=decision.reason,
-                waited_ns=waited_ns,
-                scores=decision.scores,
-            )
-        )
+        self._ring.append((decision, arrival.tenant, arrival.model, now_ns))
 
     def newest_first(self) -> Sequence[RecentDecision]:
         """All that are kept."""
-        return tuple(reversed(self._ring))
+        return tuple(_shown(*kept) for kept in reversed(self._ring))
+
+
+def _shown(decision: Decision, tenant: str, model: str, now_ns: int) -> RecentDecision:
+    match decision:
+        case Dispatch():
+            verdict, detail, waited_ns = "sent", decision.replica, decision.waited_ns
+        case Wait():
+            verdict, detail, waited_ns = "waits", f"{decision.ahead} ahead", 0
+        case _:
+            verdict, detail, waited_ns = "refused", f"{decision.status} {decision.code}", 0
+    return RecentDecision(
+        at_ns=now_ns,
+        id=decision.id,
+        tenant=tenant,
+        model=model,
+        verdict=verdict,
+        detail=detail,
+        reason=decision.reason,
+        waited_ns=waited_ns,
+        scores=decision.scores,
+    )

@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from longproof.clock import NS_PER_S
-from longproof.domain.engine_metrics import growth
+from longproof.domain.engine_metrics import SIDES, growth
 from longproof.domain.events import EngineSample
 from longproof.domain.fleet import ReplicaState
 
-_COUNTERS = (
+_NAMES = (
     "vllm:prompt_tokens_total",
     "vllm:generation_tokens_total",
     "sglang:prompt_tokens_total",
@@ -26,6 +26,8 @@ _COUNTERS = (
     "llamacpp:prompt_tokens_total",
     "llamacpp:tokens_predicted_total",
 )
+_COUNTERS = tuple(side + name for side in SIDES for name in _NAMES)
+"""Of a pair either side's: what went from one to the other is lost with any of them."""
 _REFUSALS = 2
 
 

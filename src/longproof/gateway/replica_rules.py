@@ -5,6 +5,7 @@
       unified     cells that the slots share                     one block per request      input + output
     vLLM          its blocks                                     max_num_seqs               input + measured output
     SGLang        its tokens, in pages                           max_running_requests       input + 0.7 · output
+      pair        "prefill": the input until the decode side has read it; "decode": as vLLM; slots of either
     other         kv_capacity of the configuration, else no bound
 
 A stage whose size nobody tells has no bound, and a note says so: an invented number would refuse or admit by chance.
@@ -17,7 +18,8 @@ from dataclasses import dataclass
 from longproof.domain.deployment import Deployment, EngineKind
 from longproof.domain.measure import Measured, Reading
 from longproof.domain.units import format_tokens
-from longproof.gateway.config import ServedSection
+from longproof.engines.pd_deployment import side_number
+from longproof.gateway.config import ReplicaSection, ServedSection
 from longproof.policy.admission import INCREMENTAL, MEASURED, SGLANG, UPFRONT, AdmissionRule, Reservation
 from longproof.policy.controller_config import ReplicaRule
 from longproof.policy.ledger import Pool
@@ -28,6 +30,8 @@ _RESERVATIONS = {"upfront": UPFRONT, "incremental": INCREMENTAL, "sglang": SGLAN
 # vLLM itself takes the input alone and preempts when outputs grow beyond its blocks: that is what is to be avoided
 _BY_KIND = {EngineKind.VLLM: MEASURED, EngineKind.SGLANG: SGLANG}
 _UNBOUNDED_BLOCKS = 1 << 50
+_PREFILL_STAGES = ("prefill", "prefill slots")
+"""Of a pair: free again once the decode side has read the input."""
 _ONE_EACH = BlockNeed(full_groups=0, fixed_blocks=1)
 """A pool that counts requests: whatever its length, a request takes one place, and nobody grows into more."""
 _INDEX_BLOCK_TOKENS = 16
@@ -56,8 +60,12 @@ def ruled(name: str, models: tuple[str, ...], section: ServedSection, deployment
     limit = section.context or _known(deployment.slot_limit_tokens) or _known(deployment.configured_limit_tokens)
     slots = section.slots or _known(deployment.slots)
     block = section.block_tokens or _known(deployment.block_size_tokens) or 1
-    capacity = section.kv_capacity or _known(deployment.kv_capacity_tokens)
-    pools, cached_tokens = _pools(deployment, limit, slots, block, capacity, given=section.kv_capacity is not None)
+    capacity = section.kv_capacity or _usable(deployment)
+    pair = isinstance(section, ReplicaSection) and section.kind == "pd-pair"
+    if pair:
+        pools, cached_tokens = _pair_pools(deployment, section, block)
+    else:
+        pools, cached_tokens = _pools(deployment, limit, slots, block, capacity, given=section.kv_capacity is not None)
     if cached_tokens is None:
         notes.append("its KV capacity is not known: the ledger cannot hold anybody back (set kv_capacity)")
     if limit is None:
@@ -85,8 +93,10 @@ def ruled(name: str, models: tuple[str, ...], section: ServedSection, deployment
         block_tokens=index_block,
         pool=section.pool,
         prefill_window_tokens=_window(section, deployment),
-        step_tokens=_known(deployment.max_batched_tokens),
+        step_tokens=_step(section, deployment),
+        prefill_stages=_PREFILL_STAGES if pair else (),
         learn_prefill=section.prefill_rate is None,
+        learn_decode=section.decode_time is None,
     )
     cache_blocks = None if cached_tokens is None else cached_tokens // index_block
     return RuledReplica(rule=rule, limit_tokens=limit, cache_blocks=cache_blocks, notes=tuple(notes))
@@ -109,6 +119,28 @@ def _pools(
     return (kv, Pool(stage="slots", capacity_blocks=slots, need=_ONE_EACH)), capacity
 
 
+def _pair_pools(deployment: Deployment, section: ServedSection, block: int) -> tuple[tuple[Pool, ...], int | None]:
+    """Both sides' stages; prefixes are cached on the prefill side. `kv_capacity` and `slots` of the section are the
+    decode side's."""
+    pools: list[Pool] = []
+    cached: int | None = None
+    for side, stages in (("prefill", _PREFILL_STAGES), ("decode", ("decode", "slots"))):
+        capacity = side_number(deployment, side, "kv_capacity_tokens")
+        size = side_number(deployment, side, "block_size_tokens") or block
+        slots = side_number(deployment, side, "slots")
+        if capacity is not None:
+            capacity -= size  # vLLM's null block, never used
+        if side == "decode":
+            capacity, slots = section.kv_capacity or capacity, section.slots or slots
+        else:
+            cached = capacity
+        blocks = _UNBOUNDED_BLOCKS if capacity is None else capacity // size
+        pools.append(Pool(stage=stages[0], capacity_blocks=blocks, need=BlockNeed(block_tokens=size)))
+        if slots is not None:
+            pools.append(Pool(stage=stages[1], capacity_blocks=slots, need=_ONE_EACH))
+    return tuple(pools), cached
+
+
 def _reservation(section: ServedSection, kind: EngineKind) -> Reservation:
     if section.reservation is not None:
         return _RESERVATIONS[section.reservation]
@@ -121,6 +153,23 @@ def _window(section: ServedSection, deployment: Deployment) -> int | None:
     if section.prefill_window is not None or section.prefill_rate is None:
         return section.prefill_window
     return _known(deployment.max_batched_tokens) or _STEP_TOKENS
+
+
+def _step(section: ServedSection, deployment: Deployment) -> int | None:
+    """What one long prompt gets of a step while others are there: vLLM may bound it below its batch."""
+    if section.prefill_step is not None:
+        return section.prefill_step
+    batch, bound = _known(deployment.max_batched_tokens), deployment.other.get("long_prefill_token_threshold")
+    most = int(bound.value) if isinstance(bound, Measured) and bound.value.isdecimal() else 0
+    return batch if not most or batch is None else min(most, batch)
+
+
+def _usable(deployment: Deployment) -> int | None:
+    """What of its KV capacity can be held: vLLM never gives its null block out, and its usage figure leaves it out."""
+    capacity, usable = _known(deployment.kv_capacity_tokens), deployment.other.get("kv_usable_tokens")
+    if capacity is None or not isinstance(usable, Measured) or not usable.value.isdecimal():
+        return capacity
+    return min(capacity, int(usable.value))
 
 
 def _known(reading: Reading[int]) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import aiohttp
 import orjson
 
 from longproof.engines.json_fields import as_object
@@ -11,7 +10,7 @@ from longproof.policy.actions import Dispatch, Refusal
 
 REPLICA = "X-Longproof-Replica"
 WARNING = "X-Longproof-Warning"
-_PASSED_ON = ("Content-Type", "openai-processing-ms", "openai-model", "system-fingerprint")
+_EMPTY = (b'"content":""', b'"content":null', b'"content": ""', b'"content": null')
 _ERROR_STARTS = (b'data: {"error"', b'data:{"error"', b"event: error")
 
 
@@ -36,23 +35,24 @@ def dispatch_headers(dispatch: Dispatch) -> dict[str, str]:
     return headers
 
 
-def upstream_headers(response: aiohttp.ClientResponse) -> dict[str, str]:
-    """The few headers of an engine's answer that are the client's business."""
-    return {name: response.headers[name] for name in _PASSED_ON if name in response.headers}
-
-
 def busy_in_stream(first: bytes) -> int | None:
     """429 or 503 where a stream begins with that refusal (vLLM 0.32 refuses streams inside a 200); else None."""
-    if not first.lstrip().startswith(_ERROR_STARTS):
-        return None
-    start = first.find(b"{")
-    end = first.find(b"\n", start)
+    error = error_at_first(first)
     try:
-        found = as_object(orjson.loads(first[start : end if end > 0 else None])) or {}
+        found = as_object(orjson.loads(error or b"null")) or {}
     except orjson.JSONDecodeError:
         return None
     code = (as_object(found.get("error")) or {}).get("code")
     return code if isinstance(code, int) and code in (429, 503) else None
+
+
+def error_at_first(first: bytes) -> bytes | None:
+    """The error's JSON where a stream begins with one; else None."""
+    if not first.lstrip().startswith(_ERROR_STARTS):
+        return None
+    start = first.find(b"{")
+    end = first.find(b"\n", start)
+    return first[start : end if end > 0 else None]
 
 
 def is_error_event(data: bytes) -> bool:
@@ -62,10 +62,7 @@ def is_error_event(data: bytes) -> bool:
     return any(data.startswith(start) or b"\n\n" + start in data for start in _ERROR_STARTS)
 
 
-def sends_text(data: bytes) -> bool:
-    """Whether a first event carries a token, and not only the role that engines send before the prefill."""
-    if b'"role"' not in data:
-        return b"data:" in data
-    return not any(
-        empty in data for empty in (b'"content":""', b'"content":null', b'"content": ""', b'"content": null')
-    )
+def role_events(data: bytes) -> int:
+    """Events that only say whose turn it is, which engines send before the prefill: they carry no token."""
+    roles = data.count(b'"role"')
+    return min(roles, sum(data.count(empty) for empty in _EMPTY)) if roles else 0

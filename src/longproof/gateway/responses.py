@@ -20,21 +20,25 @@ from longproof.domain.request import Route
 from longproof.engines.json_fields import as_int, as_object, as_text
 from longproof.gateway.ask import Ask, Json
 from longproof.gateway.errors import ApiError, bad_request
-from longproof.gateway.intake import allowance, json_object, model_of, stream_of
+from longproof.gateway.intake import LONGEST_NAME, allowance, choices_of, json_object, model_of, stream_of
+from longproof.gateway.owner_fields import FieldRule
 
 _STORED = ("previous_response_id", "conversation", "prompt")
 _TEXTS = ("input_text", "output_text", "text")
+_STRICT = FieldRule()
 _FAILED = "response.failed"
 _ENDS = ("response.completed", "response.incomplete", _FAILED)
 _LONGEST_EVENT_BYTES = 64 << 20
-_LONGEST_NAME = 512
 
 
-def parsed_response(body: bytes, *, request_id: str) -> Ask:
-    """A body as an Ask that has no tenant yet. ApiError 400 for what is no request of that route, or one whose prompt
-    lies at an engine."""
+def parsed_response(body: bytes, *, request_id: str, rule: FieldRule = _STRICT) -> Ask:
+    """A body as an Ask that has no tenant yet. ApiError 400 for what is no request of that route, for one whose prompt
+    lies at an engine, and for what `rule` does not leave to clients."""
     fields = json_object(body)
     model = model_of(fields)
+    rule.require(fields)
+    rule.require({"messages": [{"content": fields.get("input")}]})
+    _require_own_tools(fields, rule)
     for name in _STORED:
         if fields.get(name) is not None:
             raise _kept_by_an_engine(name)
@@ -42,6 +46,7 @@ def parsed_response(body: bytes, *, request_id: str) -> Ask:
         raise bad_request("'background' answers go on without a client; ask for a stream instead", param="background")
     messages, plain = as_chat(fields)
     salt, user = fields.get("cache_salt"), fields.get("user") or fields.get("prompt_cache_key")
+    choices, output = choices_of(fields), allowance(fields, ("max_output_tokens",))
     chat: Json = {"messages": messages}
     if fields.get("tools"):
         chat["tools"] = fields["tools"]
@@ -53,12 +58,23 @@ def parsed_response(body: bytes, *, request_id: str) -> Ask:
         fields=chat,
         stream=stream_of(fields),
         wants_usage=True,  # its last event has usage, asked for or not
-        output_tokens=allowance(fields, ("max_output_tokens",)),
-        salt=salt[:_LONGEST_NAME] if isinstance(salt, str) else "",
-        session=user[:_LONGEST_NAME] if isinstance(user, str) and user else None,
+        choices=choices,
+        output_tokens=None if output is None else output * choices,
+        salt=salt[:LONGEST_NAME] if isinstance(salt, str) else "",
+        session=user[:LONGEST_NAME] if isinstance(user, str) and user else None,
         responses=True,
         countable=plain and not fields.get("tools"),
     )
+
+
+def _require_own_tools(fields: Json, rule: FieldRule) -> None:
+    """Functions are the client's to call; any other tool is called by the engine, wherever it is told to."""
+    tools = fields.get("tools")
+    for tool in cast("list[object]", tools) if isinstance(tools, list) else ():
+        kind = cast(Json, tool).get("type") if isinstance(tool, dict) else None
+        if kind not in ("function", "custom") and "tools" not in rule.allowed:
+            message = f"tools of the type '{str(kind)[:40]}' would be called by the engine; [gateway] allow_fields can"
+            raise bad_request(f'{message} allow "tools"', param="tools", code="field_not_allowed")
 
 
 def as_chat(fields: Json) -> tuple[list[Json], bool]:
@@ -99,8 +115,8 @@ def response_usage(body: bytes) -> Usage | None:
 
 
 class ResponseFlow:
-    """One stream of response events on its way through, as `sse_events.EventFlow`: the bytes as they came, `events`
-    those that carry output, `usage` from the last one."""
+    """One stream of response events on its way through, as `sse_events.EventFlow`: the bytes as they came, event by
+    event; `events` are those that carry output, `usage` is that of the last one."""
 
     __slots__ = ("_held", "done", "events", "failed", "usage")
 
@@ -112,20 +128,23 @@ class ResponseFlow:
         self.usage: Usage | None = None
 
     def take(self, data: bytes) -> bytes:
-        """The next bytes; all of them go on at once."""
+        """The next bytes; what goes on of them now: whole events."""
         seen = self._held + data if self._held else data
-        seen = seen.replace(b"\r\n", b"\n") if b"\r" in seen else seen
-        *whole, rest = seen.split(b"\n\n")
-        self._held = rest if len(rest) <= _LONGEST_EVENT_BYTES else b""
-        for event in whole:
+        cut = max(seen.rfind(end) + len(end) if end in seen else 0 for end in (b"\n\n", b"\r\n\r\n"))
+        if len(seen) - cut > _LONGEST_EVENT_BYTES:
+            cut = len(seen)  # it goes through unread
+        self._held = seen[cut:]
+        for event in seen[:cut].replace(b"\r\n", b"\n").split(b"\n\n"):
             self._look(event)
-        return data
+        return seen[:cut]
 
     def end(self) -> bytes:
-        """The stream is over; nothing was held back."""
+        """The stream is over; its last event, where only its blank line is missing. Half an event is dropped."""
         rest, self._held = self._held, b""
-        self._look(rest)
-        return b""
+        if not _data(rest.replace(b"\r\n", b"\n")):
+            return b""
+        self._look(rest.replace(b"\r\n", b"\n"))
+        return rest
 
     def _look(self, event: bytes) -> None:
         kind = _kind(event)

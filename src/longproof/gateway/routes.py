@@ -42,6 +42,10 @@ class Routes:
             raise ValueError(f"{method} {path} is there twice")
         self.exact[method, path] = endpoint
 
+    def table(self) -> list[tuple[str, str]]:
+        """Method and path of every route; a path that ends with ``/*`` stands for all below it."""
+        return [*self.exact, *((method, f"{prefix}*") for method, prefix, _ in self.prefixes)]
+
     def find(self, method: str, path: str) -> Endpoint:
         """The endpoint of a request. ApiError 404, or 405 where only the method is wrong."""
         if method == "HEAD":
@@ -70,7 +74,7 @@ class Routes:
         except asyncio.CancelledError:
             raise
         except Exception:
-            _log.exception("our bug, while answering %s %s", request.method, request.path[:200])
+            _log.exception("our bug, while answering %s %r", request.method, request.path[:200])
             message = "the gateway failed in a way it should not; its log says how"
             response = _answer(Problem(status=500, code="internal_error", message=message), request)
         finally:

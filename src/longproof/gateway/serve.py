@@ -44,6 +44,9 @@ from longproof.gateway.upstream import Upstream
 from longproof.gateway.watching import watch_fleet
 from longproof.policy.claim_gate import ProvenLimits
 
+_COLLECT_AFTER = (10_000, 10, 10)
+"""Objects more than there were, before circles among them are looked for: a request has about three hundred while it
+runs and leaves hardly any behind, so the default of 700 would look at the same ones again and again."""
 _log = logging.getLogger("longproof.gateway")
 
 
@@ -111,11 +114,19 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         closing.callback(front.dashboard.close)
         sight.metrics.start()
         closing.callback(sight.metrics.close)
-        listener = Listener(front.routes, host=section.host, port=section.port, tls=_tls(config))
+        listener = Listener(
+            front.routes,
+            host=section.host,
+            port=section.port,
+            tls=_tls(config),
+            head_s=section.head_timeout / NS_PER_S,
+            most_connections=section.most_connections,
+        )
         url = await listener.start()
         closing.push_async_callback(listener.close)
         gc.collect()
         gc.freeze()  # what exists now stays: it need not be looked through again at every collection
+        gc.set_threshold(*_COLLECT_AFTER)
         serving.ready(url)
         await stop.first.wait()
         front.health.draining = True

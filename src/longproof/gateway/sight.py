@@ -81,9 +81,9 @@ def _index(watch: Watch, router: PrefixRouter) -> list[IndexView]:
     return [
         IndexView(
             replica=health.replica,
-            source="inferred" if health.state is IndexState.GUESSED else "events",
+            source="inferred" if health.state is IndexState.INFERRED else "events",
             blocks=router.cached_blocks(health.replica) or 0,
-            degraded=health.reason or None,
+            degraded=health.reason if health.state is IndexState.DEGRADED else None,
         )
         for health in watch.index_health()
     ]

@@ -1,39 +1,38 @@
-"""The engines' side: one connection pool, one replica's address and key, one request on its way.
+"""The engines' side: kept connections to all replicas, one request on its way.
 
 post ──▶ not connected ─────────▶ Unreached     nothing was sent: another replica may be asked
      └─▶ lost before a status ──▶ Lost          it may have been generated: nobody may be asked again
      └─▶ 429, 503 ──────────────▶ Refused       the engine did not begin: another replica may be asked
-     └─▶ any other status ──────▶ the response
+     └─▶ any other status ──────▶ the answer
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import email.utils
 import math
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import TracebackType
 
-import aiohttp
-from aiohttp import hdrs
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.payload import Payload
 from yarl import URL
 
 from longproof.clock import NS_PER_S
+from longproof.gateway.engine_connection import Answer, EngineConnection, Lost
+
+__all__ = ["Answer", "Lost", "Refused", "Unreached", "Upstream", "retry_after_ns"]
 
 _CONNECT_S = 5.0
 _IDLE_S = 3.0  # uvicorn (vLLM, SGLang) and llama.cpp close idle connections after 5 s; ours must go first
-_READ_BYTES = 1 << 18
 _LONGEST_RETRY_AFTER_S = 3_600
 
 
 class Unreached(Exception):  # noqa: N818 - named for what happened
     """No connection could be made: the engine has seen nothing of the request."""
-
-
-class Lost(Exception):  # noqa: N818 - named for what happened
-    """The connection broke after the request was sent and before an answer began."""
 
 
 class Refused(Exception):  # noqa: N818 - named for what happened
@@ -45,75 +44,126 @@ class Refused(Exception):  # noqa: N818 - named for what happened
         self.retry_after_ns = retry_after_ns
 
 
-class Whole(Payload):
-    """A body that is there already. aiohttp's own payload for bytes warns above 1 MiB, and asks to be given a file."""
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where a URL leads: whom to connect to, and what is asked there."""
 
-    _default_content_type = "application/json"
-    _autoclose = True
+    host: str
+    port: int
+    secure: bool
+    start: str
+    """The request line without its method, and the Host header."""
+    authorization: str | None
+    """Of a URL with user and password."""
 
-    def __init__(self, value: bytes, content_type: str) -> None:
-        super().__init__(value, content_type=content_type)
-        self._size = len(value)
 
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return self._value.decode(encoding, errors)
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        await writer.write(self._value)
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        await writer.write(self._value if content_length is None else self._value[:content_length])
+@lru_cache(maxsize=4_096)
+def _target(url: URL) -> _Target:
+    host, port = url.raw_host, url.port
+    if url.scheme not in ("http", "https") or not host or not port:
+        raise Unreached(f"{url} is no address of an engine")
+    start = f" {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"
+    user = None if url.user is None else base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
+    return _Target(host, port, url.scheme == "https", start, None if user is None else f"Basic {user}")
 
 
 class Upstream:
-    """The pool of connections to all replicas. `async with` it."""
+    """Connections to all replicas, as many as there are requests: admission limits, and whoever waited for a connection
+    would stand in a second, hidden queue. `async with` it.
 
-    def __init__(self, *, ssl_ca: str | None = None) -> None:
-        self._ssl_ca = ssl_ca
-        self._session: aiohttp.ClientSession | None = None
+    `idle_s`: how long a connection is kept that nobody uses. `tls`: whom engines with https are to be, None = anybody
+    with a certificate that this machine trusts."""
+
+    def __init__(self, *, idle_s: float = _IDLE_S, tls: ssl.SSLContext | None = None) -> None:
+        self._idle_s = idle_s
+        self._resting: dict[tuple[str, int, bool], list[EngineConnection]] = {}
+        self._all: set[EngineConnection] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._tls = tls
 
     async def __aenter__(self) -> Upstream:
-        self._session = aiohttp.ClientSession(
-            # no limit: admission limits, and a waiting connection would be a second, hidden queue
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S, ttl_dns_cache=60),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=(hdrs.USER_AGENT, hdrs.ACCEPT_ENCODING, hdrs.ACCEPT),
-            read_bufsize=_READ_BYTES,
-            trust_env=False,
-        )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
-            await asyncio.sleep(0)  # transports end a turn of the loop after they were closed
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in list(self._all):
+            connection.abort()
+        await asyncio.sleep(0)  # transports end a turn of the loop after they were closed
 
-    async def send(
-        self, url: URL, headers: dict[str, str], body: bytes | None, *, method: str = "POST"
-    ) -> aiohttp.ClientResponse:
-        """Sends a request and waits for its status, however long that takes. Unreached, Lost."""
-        assert self._session is not None
-        data = None if body is None else Whole(body, headers.get("Content-Type", "application/json"))
+    async def send(self, url: URL, headers: Mapping[str, str], body: bytes | None, *, method: str = "POST") -> Answer:
+        """Sends a request and waits for its status, however long that takes. Redirects are never followed: an engine
+        must not send the gateway to an address of its choice. Unreached, Lost."""
+        target = _target(url)
+        connection = self._rested(target) or await self._connect(target)
+        answer = connection.ask(_head(method, target, headers, body), body)
         try:
-            # redirects are never followed: an engine must not send the gateway to an address of its choice
-            return await self._session.request(method, url, data=data, headers=headers, allow_redirects=False)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
-            raise Unreached(str(problem)) from problem
-        except (aiohttp.ClientError, ConnectionError) as problem:
-            raise Lost(str(problem) or type(problem).__name__) from problem
+            await answer.began()
+        except BaseException:
+            answer.drop()
+            raise
+        return answer
+
+    def _rested(self, target: _Target) -> EngineConnection | None:
+        """The one used last: the others may age and go."""
+        resting = self._resting.get((target.host, target.port, target.secure))
+        while resting:
+            connection = resting.pop()
+            if connection.open:
+                return connection
+        return None
+
+    async def _connect(self, target: _Target) -> EngineConnection:
+        key = (target.host, target.port, target.secure)
+        resting = self._resting.setdefault(key, [])
+
+        def made() -> EngineConnection:
+            return EngineConnection(lambda connection: self._rest(connection, resting), self._all.discard)
+
+        if target.secure and self._tls is None:
+            self._tls = await asyncio.to_thread(ssl.create_default_context)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                tls = self._tls if target.secure else None
+                _, connection = await loop.create_connection(made, target.host, target.port, ssl=tls)
+        except TimeoutError:
+            raise Unreached(f"no connection to {target.host}:{target.port} within {_CONNECT_S:g} s") from None
+        except OSError as problem:  # refused, no such name, not its certificate
+            raise Unreached(f"no connection to {target.host}:{target.port}: {problem}") from problem
+        self._all.add(connection)
+        return connection
+
+    def _rest(self, connection: EngineConnection, resting: list[EngineConnection]) -> None:
+        loop = asyncio.get_running_loop()
+        connection.rested_s = loop.time()
+        resting.append(connection)
+        if self._sweep is None:
+            self._sweep = loop.call_later(self._idle_s, self._close_idle)
+
+    def _close_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() - self._idle_s
+        left = False
+        for resting in self._resting.values():
+            idle = next((place for place, one in enumerate(resting) if one.rested_s > due_s), len(resting))
+            for connection in resting[:idle]:
+                connection.abort()
+            del resting[:idle]
+            left = left or bool(resting)
+        self._sweep = loop.call_later(self._idle_s / 3, self._close_idle) if left else None
 
 
-def drop(response: aiohttp.ClientResponse) -> None:
-    """Breaks an exchange off at once: whatever is still to be written is thrown away, and the engine sees a reset."""
-    connection = response.connection
-    transport = None if connection is None else connection.transport
-    if isinstance(transport, asyncio.WriteTransport):
-        transport.abort()
-    response.close()
+def _head(method: str, target: _Target, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    if target.authorization is not None and "Authorization" not in headers:
+        headers = {**headers, "Authorization": target.authorization}
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if not lines.count("\r") == lines.count("\n") == len(headers):
+        raise ValueError("a header's value has more than one line")  # the server's parser lets none through
+    length = "" if body is None else f"Content-Length: {len(body)}\r\n"
+    return f"{method}{target.start}{lines}{length}\r\n".encode("utf-8", "surrogateescape")
 
 
 def retry_after_ns(value: str | None, *, now: datetime | None = None) -> int | None:
@@ -126,8 +176,10 @@ def retry_after_ns(value: str | None, *, now: datetime | None = None) -> int | N
     except ValueError:
         try:
             at = email.utils.parsedate_to_datetime(text)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
+        if at.tzinfo is None:  # "-0000": a time in no zone that it tells of, which is UTC all the same
+            at = at.replace(tzinfo=UTC)
         seconds = (at - (now or datetime.now(UTC))).total_seconds()
     if not math.isfinite(seconds):
         return None

@@ -14,8 +14,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-import aiohttp
-
 from longproof.clock import NS_PER_S
 from longproof.domain.events import Usage
 from longproof.domain.fleet import FleetSnapshot, ReplicaState
@@ -100,6 +98,7 @@ class Warming:
             exact=kept.counted.exact,
             output_tokens=1,
             blocks=kept.counted.blocks,
+            by_text=kept.counted.by_text,
             priority=_PRIORITY,
             streamed=False,
             only=replica,
@@ -129,18 +128,18 @@ class Warming:
         headers = {"Content-Type": "application/json", "X-Request-Id": dispatch.id}
         if replica.authorization is not None:
             headers["Authorization"] = replica.authorization
-        url = fleet.url(dispatch.replica, kept.content.route)
+        url = fleet.entry(dispatch.replica, kept.content.route)
         try:
-            response = await fleet.upstream.send(url, headers, kept.content.body())
-            async with response:
-                body = await response.content.read(_LONGEST_ANSWER_BYTES)
-        except (Unreached, Lost, aiohttp.ClientError) as problem:
+            answer = await fleet.upstream.send(url, headers, kept.content.body())
+            try:
+                body = await answer.read(_LONGEST_ANSWER_BYTES)
+            finally:
+                answer.drop()
+        except (Unreached, Lost) as problem:
             kept.problem = f"replica {dispatch.replica} was lost: {problem}"
             return Ended(kind=EndKind.FAILED)
-        if response.status != 200:
-            kept.problem = (
-                f"replica {dispatch.replica} answered {response.status}: {body[:200].decode(errors='replace')}"
-            )
+        if answer.status != 200:
+            kept.problem = f"replica {dispatch.replica} answered {answer.status}: {body[:200].decode(errors='replace')}"
             return Ended(kind=EndKind.REJECTED)
         kept.problem = None
         self._around.desk.first_token(dispatch.id)

@@ -82,7 +82,8 @@ class WatchRules:
     """`every_s` metrics are read, within `answer_s`; a replica that is silent for `silent_after_s` is down. `check`:
     how the index is checked, None = it is not. `trust`: told when a replica's events begin or cease to be worth
     believing, so that its contents are guessed meanwhile. `doubt`: what else is wrong with an index that gets its
-    events (a tokenizer that is not the engine's), "" = nothing."""
+    events (a tokenizer that is not the engine's), "" = nothing. `inferred`: why its events say nothing about the names
+    that requests have, "" = they do."""
 
     every_s: float = 1.0
     answer_s: float = 5.0
@@ -90,6 +91,7 @@ class WatchRules:
     check: CheckRules | None = None
     trust: Callable[[str, bool], None] = lambda _replica, _trusted: None
     doubt: Callable[[str], str] = lambda _replica: ""
+    inferred: Callable[[str], str] = lambda _replica: ""
 
 
 class Watch:
@@ -146,10 +148,13 @@ class Watch:
 
     def _one_index(self, one: Watched, checked: IndexHealth | None) -> IndexHealth:
         health = checked or IndexHealth(
-            replica=one.name, state=IndexState.CHECKING if one.sources else IndexState.GUESSED
+            replica=one.name, state=IndexState.CHECKING if one.sources else IndexState.INFERRED
         )
-        doubt = self._rules.doubt(one.name) if health.state in (IndexState.OK, IndexState.GUESSED) else ""
-        return IndexHealth(replica=one.name, state=IndexState.DEGRADED, reason=doubt) if doubt else health
+        doubt = self._rules.doubt(one.name) if health.state in (IndexState.OK, IndexState.INFERRED) else ""
+        if doubt:
+            return IndexHealth(replica=one.name, state=IndexState.DEGRADED, reason=doubt)
+        inferred = self._rules.inferred(one.name) if health.state is IndexState.OK else ""
+        return IndexHealth(replica=one.name, state=IndexState.INFERRED, reason=inferred) if inferred else health
 
     def why_down(self, replica: str) -> str:
         """Why a replica is down; "" while it is up."""
@@ -207,7 +212,9 @@ class Watch:
         if health.state is IndexState.DEGRADED:
             _log.warning("index=degraded for %s: %s", health.replica, health.reason)
         elif health.state is IndexState.OK:
-            _log.info("index=ok for %s", health.replica)
+            inferred = self._rules.inferred(health.replica)
+            told = f"inferred for {health.replica}: {inferred}" if inferred else f"ok for {health.replica}"
+            _log.info("index=%s", told)
         if health.state is IndexState.CHECKING:
             return
         trusted = health.state is IndexState.OK

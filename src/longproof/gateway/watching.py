@@ -9,10 +9,9 @@ from longproof.domain.deployment import EngineKind
 from longproof.domain.measure import value_or_none
 from longproof.engines.base import Engine
 from longproof.engines.link import Link
-from longproof.engines.registry import connect
 from longproof.gateway.desk import Desk
 from longproof.gateway.index_check import CheckRules, Probed
-from longproof.gateway.introduce import Introduced, Met
+from longproof.gateway.introduce import Introduced, Met, engine_of
 from longproof.gateway.kv_stream import FeedState, KvSource
 from longproof.gateway.watch import Sees, Watch, Watched, WatchRules
 from longproof.policy.routing import PrefixRouter
@@ -42,16 +41,22 @@ def watch_fleet(met: Met, desk: Desk, sees: Sees, router: PrefixRouter, clock: C
         counting = met.counting.models.get(one.replica.models[0])
         return "" if counting is None else counting.doubt
 
-    rules = WatchRules(check=CheckRules(count=met.counting.count, credit=credit), trust=trust, doubt=doubt)
+    def inferred(replica: str) -> str:
+        one = next(found for found in met.replicas if found.replica.name == replica)
+        counting = met.counting.models.get(one.replica.models[0])
+        return "" if counting is None else counting.inferred
+
+    check = CheckRules(count=met.counting.by_tokens, credit=credit)
+    rules = WatchRules(check=check, trust=trust, doubt=doubt, inferred=inferred)
     return Watch([_watched(one, met) for one in met.replicas], sees, desk.act, clock, rules)
 
 
 def _watched(one: Introduced, met: Met) -> Watched:
     async def again() -> Engine:
-        return await connect(one.replica.url, model=one.standing.model, api_key=one.api_key)
+        return await engine_of(one.standing, one.api_key)
 
     def probed(states: Sequence[FeedState]) -> Probed:
-        link = Link(one.replica.url, api_key=one.api_key)
+        link = Link(one.replica.entry_url, api_key=one.api_key)
         met.links.append(link)
         model, block_tokens = one.replica.models[0], one.ruled.rule.block_tokens
         return Probed(replica=one.replica.name, model=model, link=link, block_tokens=block_tokens, states=states)

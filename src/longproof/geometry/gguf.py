@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from longproof.domain.measure import Measured, Provenance, Reading, Unknown
 from longproof.errors import ModelFileError
+from longproof.geometry.gguf_bounds import require_bounded
 from longproof.geometry.gguf_layers import gguf_layers
 from longproof.geometry.gguf_metadata import GgufMetadata
 from longproof.geometry.model import Layer, LayerWeights, ModelGeometry, OuterWeights, Quantization, RopeScaling
@@ -169,6 +170,7 @@ def _read(path: Path) -> tuple[dict[str, object], tuple[GgufTensor, ...]]:
         )
     library = importlib.import_module("gguf")  # imported here: numpy and half a second that only a GGUF costs
     try:
+        require_bounded(path)
         reader = cast("Any", library).GGUFReader(str(path))
         metadata = {str(key): field.contents() for key, field in reader.fields.items() if not _skipped(str(key))}
         metadata["tokenizer.ggml.tokens"] = _length(reader.fields.get("tokenizer.ggml.tokens"))
@@ -177,7 +179,7 @@ def _read(path: Path) -> tuple[dict[str, object], tuple[GgufTensor, ...]]:
         )
     except OSError as problem:
         raise ModelFileError(f"{path} cannot be read: {problem}", advice="check its permissions") from problem
-    except (ValueError, IndexError, KeyError, TypeError, OverflowError, UnicodeDecodeError) as problem:
+    except (ValueError, IndexError, KeyError, TypeError, OverflowError, UnicodeDecodeError, RecursionError) as problem:
         raise ModelFileError(
             f"{path} is not a usable GGUF file: {problem}",
             advice="name a whole GGUF of version 2 or 3, or a config.json",

@@ -28,12 +28,19 @@ _DENSE_FIRST = ("smallthinker", "laguna")
 _LATENT = ("deepseek2", "glm-dsa", "kimi-linear", "deepseek32", "minicpm3", "plm")
 _INTERVAL = ("qwen3next", "qwen35", "qwen35moe")
 _LLAMA4_CHUNK = 8192
+_MOST_LAYERS = 2_000
+"""Far beyond any decoder; a larger number is a broken file, and would only be slow to refuse."""
 
 
 def gguf_layers(fields: GgufMetadata) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
     """(layers of the model, draft layers); llama.cpp counts MTP layers into block_count, after the others."""
     blocks = fields.need("block_count")
     drafts = fields.whole("nextn_predict_layers") or 0
+    if max(blocks, drafts) > _MOST_LAYERS:
+        raise GeometryError(
+            f"{fields.name}: block_count is {max(blocks, drafts):,}, more than any model has",
+            advice="give the model's own file",
+        )
     own = blocks - drafts
     shared = fields.whole("attention.shared_kv_layers") or 0
     sliding = _sliding(fields, own)

@@ -40,7 +40,8 @@ class Wait:
     """Request `id` waits: a later Dispatch or Refusal decides it.
 
     `count`: its exact length is wanted (call `on_counted`); a request whose length is not exact and that has `count`
-    is not dispatched before. `reserved`: its upper bound is held in the ledger already, only the count is missing.
+    is not dispatched before. `exact` False: its length is known well enough, and the names of its blocks will do.
+    `reserved`: its upper bound is held in the ledger already, only the count is missing.
     `ahead`: requests that are served before it, as things stand. `wait_ns`: the estimated wait, None = nothing to
     estimate it from.
     """
@@ -48,6 +49,7 @@ class Wait:
     id: str
     reason: str
     count: bool = False
+    exact: bool = True
     reserved: bool = False
     ahead: int = 0
     wait_ns: int | None = None

@@ -119,21 +119,18 @@ def shortage_blocks(
 ) -> int:
     """The question of load as a number: how many blocks the tightest stage lacks for `entry_tokens` now. 0 or less:
     `decide` admits what fits limit and capacity; above: it queues."""
-    worst: int | None = None
-    for state in pools:
-        short = _needed_now(entry_tokens, state, shared_blocks) - _available_now(state)
-        if worst is None or short > worst:
-            worst = short
-    if worst is None:
+    if not pools:
         raise ValueError("no pool was given")
-    return worst
+    if len(pools) == 1 and not shared_blocks:  # asked of every replica for every request
+        return pools[0].pool.need.blocks(entry_tokens) - pools[0].enterable_blocks
+    return max(shortages(entry_tokens, pools, shared_blocks))
 
 
 def shortages(
     entry_tokens: int, pools: Sequence[PoolState], shared_blocks: Mapping[str, int] | None = None
 ) -> list[int]:
     """`shortage_blocks` stage by stage, each in its own blocks."""
-    return [_needed_now(entry_tokens, state, shared_blocks) - _available_now(state) for state in pools]
+    return [_needed_now(entry_tokens, state, shared_blocks) - state.enterable_blocks for state in pools]
 
 
 def longest_total_tokens(pools: Sequence[PoolState], rule: AdmissionRule) -> int | None:
@@ -151,12 +148,6 @@ _MOST_TOKENS = 1 << 50
 def _needed_now(entry_tokens: int, state: PoolState, shared_blocks: Mapping[str, int] | None) -> int:
     needed = state.pool.need.blocks(entry_tokens)
     return needed - shared_blocks.get(state.pool.name, 0) if shared_blocks else needed
-
-
-def _available_now(state: PoolState) -> int:
-    if state.requests == 0:  # an empty pool has nobody who could grow: holding its watermark back starves
-        return state.free_blocks
-    return state.admissible_blocks
 
 
 def _checks(
@@ -180,7 +171,7 @@ def _checks(
         if question is Question.CAPACITY:
             needed, available = need.blocks(shape.total_tokens), state.pool.capacity_blocks
         else:
-            needed, available = _needed_now(entry_tokens, state, shared_blocks), _available_now(state)
+            needed, available = _needed_now(entry_tokens, state, shared_blocks), state.enterable_blocks
         found.append(Check(question=question, where=state.pool.name, needed=needed, available=available, unit=unit))
     return found
 

@@ -13,10 +13,13 @@ class Arrival:
     `input_tokens` has template and special tokens in it; with `exact` False it is an upper bound that `on_counted`
     corrects. `output_tokens` is the allowance (max_tokens, or what the engine would take by itself), all choices
     together. `blocks` names the whole blocks of the input (`policy.hashing`: chained, so equal names mean equal
-    prefixes); empty = not known. A smaller `priority` is served earlier. `deadline_ns` is when the first token is of no
-    more use. `session` is a hint that names a conversation; nothing depends on it. `streamed` False: nobody will see
-    its first token, so the end of its prefill is estimated. `only`: the one replica it is meant for (it warms a pinned
-    prefix there), None = any. Raises ValueError for a negative count.
+    prefixes); empty = not known. `by_text`: 0 = they are names of tokens. Else they name text, of which no event ever
+    speaks, each as long as so many blocks of the replica, about; and `input_tokens`, unless `exact`, is an estimate,
+    rather too high: good enough to find a place by, too little to refuse anybody for. A smaller `priority` is served
+    earlier. `deadline_ns` is when the first token is of no more use. `session` is a hint that names a conversation;
+    nothing depends on it. `streamed` False: nobody will see its first token, so the end of its prefill is estimated.
+    `only`: the one replica it is meant for (it warms a pinned prefix there), None = any. Raises ValueError for a
+    negative count.
     """
 
     id: str
@@ -26,6 +29,7 @@ class Arrival:
     exact: bool
     output_tokens: int
     blocks: tuple[int, ...] = ()
+    by_text: int = 0
     priority: int = 0
     deadline_ns: int | None = None
     session: str | None = None

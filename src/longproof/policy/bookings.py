@@ -16,11 +16,15 @@ from dataclasses import replace
 
 from longproof.policy.arrivals import Ended
 from longproof.policy.choice import Router
+from longproof.policy.controller_config import QueueRule
 from longproof.policy.output_measure import OutputMeasure
 from longproof.policy.placing import Group, Placing
 from longproof.policy.replica import Replica
 from longproof.policy.request_state import Phase, Request
 
+_SOON = 0.25
+"""Whose prefill runs alone also answers alone, if all it may answer takes no more than this of its prefill's time: its
+long context slows every step of those beside it, and they would hardly wait longer."""
 _OUTPUT_WEIGHT = 2
 """An output token counts as so many input tokens of service (as in VTC, arXiv 2401.00588, section 3)."""
 
@@ -34,11 +38,13 @@ class Bookings:
         router: Router,
         outputs: OutputMeasure,
         placing: Placing,
+        queue: QueueRule,
     ) -> None:
         self._replicas = replicas
         self._router = router
         self._outputs = outputs
         self._placing = placing
+        self._rule = queue
         self.changes = self.takes = 0
         """How often anything booked at a replica has changed, and how often more was booked."""
 
@@ -72,6 +78,8 @@ class Bookings:
 
     def send(self, request: Request, replica: Replica, now_ns: int) -> None:
         """It goes to the engine."""
+        if request.counted and self._placing.runs_alone(request, replica):
+            replica.stand_alone(request.arrival.id, now_ns)
         request.phase = Phase.PREFILLING
         request.sent_to = replica.name
         request.dispatched_ns = now_ns
@@ -87,9 +95,11 @@ class Bookings:
         assert request.replica is not None
         replica = self._replicas[request.replica]
         replica.end_prefill(request.booked_tokens, request.prefill_ns, now_ns)
+        if request.arrival.output_tokens * replica.decode_ns_per_token > _SOON * request.prefill_ns:
+            replica.stand_no_longer_alone(request.arrival.id, self._rule.overdue_share, now_ns)
         replica.hand_over(request.arrival.id)
         replica.begin_answer()
-        request.phase = Phase.DECODING
+        request.phase, request.output_at_ns = Phase.DECODING, now_ns
 
     def leave(self, request: Request, now_ns: int) -> None:
         """It no longer has a place at its replica. Nothing happens if it had none."""
@@ -101,6 +111,7 @@ class Bookings:
             replica.end_answer()
         else:
             replica.end_prefill(request.booked_tokens, request.prefill_ns, now_ns)
+        replica.stand_no_longer_alone(request.arrival.id, self._rule.overdue_share, now_ns)
         replica.release(request.arrival.id, request.booked_ns, now_ns)
         self._off(request, now_ns)
         request.phase = Phase.DECIDING
@@ -126,9 +137,11 @@ class Bookings:
 
     def grow(self, request: Request, output_tokens: int, now_ns: int) -> bool:
         """It has produced so many tokens. False: the ledger has no room for them."""
-        request.output_tokens = output_tokens
+        more, took_ns = output_tokens - request.output_tokens, now_ns - request.output_at_ns
+        request.output_tokens, request.output_at_ns = output_tokens, now_ns
         if request.replica is None:
             return True
+        self._replicas[request.replica].decoded(more, took_ns)
         tokens = request.arrival.input_tokens + output_tokens
         request.hold(tokens, now_ns)
         if tokens <= request.charged_tokens:
@@ -188,9 +201,9 @@ class Bookings:
             request.hold(0, now_ns)
 
 
-def with_length(request: Request, input_tokens: int, blocks: tuple[int, ...]) -> None:
-    """Its exact length, from now on."""
-    request.arrival = replace(request.arrival, input_tokens=input_tokens, blocks=blocks, exact=True)
+def with_length(request: Request, input_tokens: int, blocks: tuple[int, ...], *, by_text: int = 0) -> None:
+    """Its exact length, from now on; or the best that anybody knows of it."""
+    request.arrival = replace(request.arrival, input_tokens=input_tokens, blocks=blocks, exact=True, by_text=by_text)
 
 
 def _output_service(replica: Replica, output_tokens: int) -> int:

@@ -22,6 +22,8 @@ _BIT = {Tier.DEVICE: 1, Tier.HOST: 2, Tier.DISK: 4}
 _TIERS = 7
 _USE = 8
 _FIRST_RUN = 64
+_SIZE_WEIGHT = 1 / 32
+_SMALLEST_BLOCK, _LARGEST_BLOCK = 1 / 16, 64.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +152,8 @@ class GuessedContents:
     def __init__(self, capacity_blocks: int) -> None:
         if capacity_blocks < 1:
             raise ValueError(f"a cache of {capacity_blocks} blocks")
-        self.capacity_blocks = capacity_blocks
+        self.capacity_blocks = self._nominal_blocks = capacity_blocks
+        self._block_size: float | None = None
         self._marks: OrderedDict[int, int] = OrderedDict()  # oldest first
 
     def __len__(self) -> int:
@@ -178,6 +181,16 @@ class GuessedContents:
                     self._marks[name] = left
                 else:
                     self._marks.pop(name, None)
+
+    def met(self, block_size: float) -> None:
+        """The blocks of a request are so many times as large as those the capacity is told in: a block of text is what
+        its text makes of it. The capacity follows the mean of what was met lately."""
+        if block_size == self._block_size:
+            return
+        size = min(_LARGEST_BLOCK, max(_SMALLEST_BLOCK, block_size))
+        known = size if self._block_size is None else self._block_size
+        self._block_size = known + (size - known) * _SIZE_WEIGHT
+        self.capacity_blocks = max(1, int(self._nominal_blocks / self._block_size))
 
     def clear(self) -> None:
         self._marks = OrderedDict((name, mark & ~_TIERS) for name, mark in self._marks.items() if mark >= _USE)

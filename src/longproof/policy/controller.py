@@ -25,6 +25,7 @@ from longproof.policy.choice import Router
 from longproof.policy.controller_config import ControllerConfig
 from longproof.policy.entrance import Entrance
 from longproof.policy.expiries import Expiries
+from longproof.policy.filled import filled_tokens
 from longproof.policy.fleet_view import FleetView
 from longproof.policy.output_measure import OutputMeasure
 from longproof.policy.peers import NOTHING, FleetUse
@@ -51,9 +52,9 @@ class Controller:
         self._group_list = tuple(dict.fromkeys(self._groups.values()))
         self._tenants = Tenants(config)
         self._outputs = OutputMeasure()
-        self._placing = Placing(router, self._outputs, config.slo)
+        self._placing = Placing(router, self._outputs, config.slo, config.queue)
         self._entrance = Entrance(config, self._tenants)
-        self._bookings = Bookings(self._replicas, router, self._outputs, self._placing)
+        self._bookings = Bookings(self._replicas, router, self._outputs, self._placing, config.queue)
         self._requests: dict[str, Request] = {}
         self._tally = Tally()
         self._room = WaitingRoom(self._requests, self._placing, self._bookings, self._tally)
@@ -77,13 +78,16 @@ class Controller:
             return self._tally.refuse(crowded)
         return self._decide(self._enter(arrival, group, now_ns), group, now_ns)
 
-    def on_counted(self, request_id: str, input_tokens: int, blocks: tuple[int, ...], now_ns: int) -> list[Action]:
-        """Its exact length, and the names of its blocks, became known."""
+    def on_counted(
+        self, request_id: str, input_tokens: int, blocks: tuple[int, ...], now_ns: int, *, by_text: int = 0
+    ) -> list[Action]:
+        """Its exact length, and the names of its blocks, became known; or the best that anybody knows. `by_text`: see
+        `Arrival`."""
         now_ns = self._at(now_ns)
         request = self._requests.get(request_id)
         if request is None or request.arrival.exact:
             return []
-        with_length(request, input_tokens, blocks)
+        with_length(request, input_tokens, blocks, by_text=by_text)
         group = self._groups[request.arrival.model]
         if request.on_engine:
             self._bookings.recharge(request, now_ns)
@@ -249,13 +253,11 @@ class Controller:
         """Everything, as it is."""
         view = FleetView(self.config, self._replicas, self._group_list, self._tenants, self._requests, self._router)
         now_ns = max(now_ns, self._now_ns)
-        lengths = self._lengths(*self._replicas.values())
-        for request_id in lengths:  # of a prefill that is under way, the part that should be done by now
-            request = self._requests[request_id]
-            if request.phase is Phase.PREFILLING and request.prefill_ns:
-                left = min(1.0, max(0, request.prefilled_by_ns - now_ns) / request.prefill_ns)
-                lengths[request_id] -= int(left * request.booked_tokens)
-        return view.at(now_ns, self._tally.counters(), lengths)
+        filled: dict[str, int] = {}
+        for replica in self._replicas.values():
+            there = (self._requests[request_id] for request_id in replica.ledger.requests())
+            filled |= filled_tokens(replica, there, now_ns)
+        return view.at(now_ns, self._tally.counters(), filled)
 
     # ── one request's way ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -274,30 +276,42 @@ class Controller:
             tenant,
             ticket,
             self._entrance.gate(arrival),
-            counted=arrival.exact or arrival.input_tokens < self.config.queue.count_from_tokens,
+            counted=self._counted(arrival),
             uncached_tokens=arrival.input_tokens,
             held_since_ns=now_ns,
         )
+        if self._entrance.claim_ends_nearby(arrival, request.gate):
+            request.counted, request.near = False, True
         if tenant.rule.budget is not None:
             request.expected_token_ns = self._entrance.expected_token_ns(arrival, group)
             tenant.expect(request.expected_token_ns)
         self._requests[arrival.id] = request
         return request
 
+    def _counted(self, arrival: Arrival) -> bool:
+        """Whether it may be sent as it is: its length and, where there are many, the names of its blocks are known."""
+        if arrival.exact or arrival.input_tokens < self.config.queue.count_from_tokens:
+            return True
+        return bool(arrival.by_text and arrival.blocks)
+
     def _decide(self, request: Request, group: Group, now_ns: int, *, held_at: str | None = None) -> Decision:
         """Send it, let it wait, or refuse it. `held_at`: the replica that held its upper bound until now, and so has
         room for its true length."""
         unfit = self._entrance.unfit(request, group)
         if unfit is not None:
-            if request.counted:
+            if request.may_refuse:
                 return self._turn_away(request, group, unfit, now_ns)
+            surely = self._entrance.surely_unfit(request, group)
+            if surely is not None:
+                return self._turn_away(request, group, surely, now_ns)
+            request.counted = False
             return self._await_count(request, group, "its exact length decides whether it fits", reserved=False)
         placement = self._room.find(request, group, now_ns, look=True)
         if placement.choice is NOBODY:
             closed = self._entrance.closed(request, group, now_ns)
             if closed is not None:
                 return self._turn_away(request, group, closed, now_ns)
-        meant = placement.choice.replica in (None, held_at)
+        meant = placement.choice is NOBODY or placement.choice.replica == held_at
         if placement.replica is None and held_at is not None and meant and self._replicas[held_at].takes_new(now_ns):
             placement = Placement(self._replicas[held_at], placement.choice, 0)
         wait_ns: int | None = 0
@@ -323,6 +337,7 @@ class Controller:
             id=request.arrival.id,
             reason=request.reason,
             count=not request.counted,
+            exact=request.near or not request.arrival.by_text,
             ahead=ahead,
             wait_ns=wait_ns,
             scores=placement.choice.scores,
@@ -337,7 +352,8 @@ class Controller:
         request.phase = Phase.COUNTING
         group.counting += 1
         self._expiries.watch(request)
-        return Wait(id=request.arrival.id, reason=reason, count=True, reserved=reserved)
+        exact = request.near or not reserved
+        return Wait(id=request.arrival.id, reason=reason, count=True, exact=exact, reserved=reserved)
 
     def _turn_away(self, request: Request, group: Group, refusal: Refusal, now_ns: int) -> Refusal:
         if request.phase is Phase.COUNTING:
@@ -376,7 +392,7 @@ class Controller:
         waiting = [group for group in self._group_list if len(group.queue)]
         return [action for group in waiting for action in self._room.pump(group, now_ns)]
 
-    def _lengths(self, *replicas: Replica) -> dict[str, int]:
+    def _lengths(self, replica: Replica) -> dict[str, int]:
         """Tokens by request that are in a cache by now; of those nobody sees the output of, what they may become."""
-        there = [self._requests[request_id] for replica in replicas for request_id in replica.ledger.requests()]
+        there = [self._requests[request_id] for request_id in replica.ledger.requests()]
         return {r.arrival.id: r.held_tokens for r in there if r.on_engine and r.arrival.streamed}

@@ -21,8 +21,8 @@ class ReplicaRule:
     is sold under. `prefill_window_tokens`: uncached tokens that may be in prefill at once; more of them wait here,
     where their order can still change (None = no bound). One request alone may exceed it. `step_tokens`: the engine's
     batch of prefill tokens per step, what a prefill costs running streams at each step. `prefill_stages`: stages that
-    are free again at the first token (a prefill/decode pair). `learn_prefill`: `prefill` is assumed; go by what first
-    tokens show.
+    are free again at the first token (a prefill/decode pair). `learn_prefill`, `learn_decode`: `prefill` and
+    `decode_ns_per_token` are assumed; go by what first tokens and streams show.
     """
 
     name: str
@@ -37,6 +37,7 @@ class ReplicaRule:
     step_tokens: int | None = None
     prefill_stages: tuple[str, ...] = ()
     learn_prefill: bool = False
+    learn_decode: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

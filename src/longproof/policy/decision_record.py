@@ -38,6 +38,7 @@ class CountedLength:
     id: str
     input_tokens: int
     blocks: tuple[int, ...] = ()
+    by_text: int = 0
     input: Literal["counted"] = "counted"
 
 
@@ -153,7 +154,7 @@ def feed(controller: Controller, told: Input, now_ns: int) -> Sequence[Decision]
         case Arrived():
             return [controller.on_arrival(told.arrival, now_ns)]
         case CountedLength():
-            return controller.on_counted(told.id, told.input_tokens, told.blocks, now_ns)
+            return controller.on_counted(told.id, told.input_tokens, told.blocks, now_ns, by_text=told.by_text)
         case FirstToken():
             return controller.on_first_token(told.id, now_ns)
         case Produced():
@@ -208,9 +209,12 @@ class Recorded:
         self._record(Arrived(arrival=arrival), now_ns, (decision,))
         return decision
 
-    def on_counted(self, request_id: str, input_tokens: int, blocks: tuple[int, ...], now_ns: int) -> Sequence[Action]:
-        told = CountedLength(id=request_id, input_tokens=input_tokens, blocks=blocks)
-        return self._note(told, now_ns, self.controller.on_counted(request_id, input_tokens, blocks, now_ns))
+    def on_counted(
+        self, request_id: str, input_tokens: int, blocks: tuple[int, ...], now_ns: int, *, by_text: int = 0
+    ) -> Sequence[Action]:
+        told = CountedLength(id=request_id, input_tokens=input_tokens, blocks=blocks, by_text=by_text)
+        actions = self.controller.on_counted(request_id, input_tokens, blocks, now_ns, by_text=by_text)
+        return self._note(told, now_ns, actions)
 
     def on_first_token(self, request_id: str, now_ns: int) -> Sequence[Action]:
         return self._note(FirstToken(id=request_id), now_ns, self.controller.on_first_token(request_id, now_ns))

@@ -8,6 +8,8 @@ hopeless   the first token would come after the promise or the deadline  429, co
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from longproof.domain.fleet import ReplicaState
 from longproof.domain.units import NS_PER_S
 from longproof.policy import refusals
@@ -21,6 +23,9 @@ from longproof.policy.request_state import Request
 from longproof.policy.tenants import Tenants
 
 _TYPICAL_OUTPUT_TOKENS = 256
+_SHORTEST_SHARE = 0.6
+"""Of an estimated length, what the true one may be: estimates err on the long side."""
+_ESTIMATED = "its length is estimated, and at least that"
 
 
 class Entrance:
@@ -33,6 +38,10 @@ class Entrance:
     def gate(self, arrival: Arrival) -> GateAnswer:
         """What the claim makes of it."""
         return judge(self._config.proven.get(arrival.model), arrival.input_tokens, arrival.output_tokens)
+
+    def claim_ends_nearby(self, arrival: Arrival, gate: GateAnswer) -> bool:
+        """Whether the claim would make something else of it, were it as short as its estimate may be wrong."""
+        return arrival.by_text > 0 and not arrival.exact and self.gate(_shorter(arrival)) != gate
 
     def expected_token_ns(self, arrival: Arrival, group: Group) -> int:
         """KV token-nanoseconds it is expected to use: its input while it is prefilled and answered, half its output on
@@ -70,16 +79,25 @@ class Entrance:
             if arrival.only is not None:
                 return refusals.nobody_up(arrival, None)
             return refusals.no_proven_pool(arrival, gate.pool or "")
-        total = arrival.input_tokens + arrival.output_tokens
-        if not any(replica.could_hold(total) for replica in replicas):
+        if not any(replica.could_hold(arrival.input_tokens, arrival.output_tokens) for replica in replicas):
             return refusals.never_fits(arrival, replicas)
         return None
+
+    def surely_unfit(self, request: Request, group: Group) -> Refusal | None:
+        """Of an estimated length: whether even the shortest it may be is too long. Nobody is made to count that."""
+        estimated, gate = request.arrival, request.gate
+        if not estimated.by_text or estimated.exact:
+            return None
+        request.arrival = _shorter(estimated)
+        request.gate = self.gate(request.arrival)
+        unfit = self.unfit(request, group)
+        request.arrival, request.gate = estimated, gate
+        return None if unfit is None else replace(unfit, reason=f"{unfit.reason}; {_ESTIMATED}")
 
     def closed(self, request: Request, group: Group, now_ns: int) -> Refusal | None:
         """Nobody who could hold it may be asked, nor soon."""
         arrival = request.arrival
-        total = arrival.input_tokens + arrival.output_tokens
-        able = [r for r in group.eligible(request) if r.could_hold(total)]
+        able = [r for r in group.eligible(request) if r.could_hold(arrival.input_tokens, arrival.output_tokens)]
         up = [r for r in able if r.state is ReplicaState.UP]
         if able and not up:
             return refusals.nobody_up(arrival, None)
@@ -142,3 +160,7 @@ class Entrance:
                 guess_ns = replica.stay_guess_ns(0, _TYPICAL_OUTPUT_TOKENS)
                 waits.append(replica.drain.wait_ns(mean, state.held_blocks, now_ns, guess_ns))
         return min(waits, default=None)
+
+
+def _shorter(arrival: Arrival) -> Arrival:
+    return replace(arrival, input_tokens=int(arrival.input_tokens * _SHORTEST_SHARE))

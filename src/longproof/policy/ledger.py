@@ -77,6 +77,12 @@ class PoolState:
             return 0
         return max(0, self.free_blocks - self.pool.watermark_blocks - self.caution_blocks)
 
+    @property
+    def enterable_blocks(self) -> int:
+        """What the next request may take: an empty pool has nobody who could grow, and to hold its watermark back would
+        starve the only one there is."""
+        return self.admissible_blocks if self.requests else self.free_blocks
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
@@ -144,13 +150,20 @@ class Account:
         """Blocks of the prefix a request refers to."""
         return 0 if hold.pin is None else self.span_blocks(0, hold.pin.depth)
 
+    def unfilled_blocks(self, hold: _Hold, tokens: int) -> int:
+        """Of the prefix that a request of `tokens` so far refers to, the blocks beyond them that nobody else uses."""
+        if hold.pin is None or tokens >= hold.pin.depth * self.block_tokens:
+            return 0
+        start = max(self.prefixes.alone_from(hold.pin), -(-tokens // self.block_tokens))
+        return self.span_blocks(start, hold.pin.depth) if start < hold.pin.depth else 0
+
     def new_blocks(self, tokens: int, found: int) -> int:
         """Blocks that `tokens` need beyond `found` named blocks that are in use already."""
         return self.pool.need.blocks(tokens) - (self.span_blocks(0, found) if found else 0)
 
-    def take(self, tokens: int, names: Sequence[int]) -> _Hold:
+    def take(self, tokens: int, names: Sequence[int], cached: int) -> _Hold:
         """Book `tokens`; the caller has seen that there is room."""
-        pin = self.prefixes.pin(names) if names else None
+        pin = self.prefixes.pin(names, cached) if names else None
         depth = 0
         if pin is not None:
             depth = pin.depth
@@ -245,22 +258,25 @@ class Ledger:
                 found[name] = account.span_blocks(0, depth)
         return found
 
-    def reserve(self, request: str, tokens: Mapping[str, int], prefix: Sequence[int] = ()) -> Shortage | None:
+    def reserve(
+        self, request: str, tokens: Mapping[str, int], prefix: Sequence[int] = (), cached: int = 0
+    ) -> Shortage | None:
         """Take what `tokens` (by pool name) need at every pool, or nothing. None means it was taken.
 
         `prefix`: the names of the request's whole blocks. Those in use already are referred to and not taken again;
-        the others can be shared from `computed` on.
+        of the others, the first `cached` (all in all), which the engine has in its cache, can be shared at once, the
+        rest from `computed` on.
         """
         if request in self._holds:
             raise ValueError(f"{request} holds blocks already")
         for name, count in tokens.items():
             account = self.accounts[name]
             names = self._within(prefix, count)
-            wanted = account.new_blocks(count, account.prefixes.found(names) if names else 0)
+            wanted = account.new_blocks(count, account.prefixes.found(names, cached) if names else 0)
             if wanted > account.free_blocks:
                 return Shortage(pool=name, wanted_blocks=wanted, free_blocks=account.free_blocks)
         self._holds[request] = {
-            name: self.accounts[name].take(count, self._within(prefix, count)) for name, count in tokens.items()
+            name: self.accounts[name].take(count, self._within(prefix, count), cached) for name, count in tokens.items()
         }
         self._states = None
         return None
@@ -297,7 +313,8 @@ class Ledger:
 
     def used_blocks(self, tokens: Mapping[str, int]) -> dict[str, int]:
         """Blocks by pool that are filled by now, when each request is `tokens` long: prefixes in use once, and of what
-        is reserved the part that has been reached. A request that is not named has filled all it reserved."""
+        is reserved the part that has been reached, of its prefix too where nobody else uses it. A request that is not
+        named has filled all it reserved."""
         used = {name: account.shared_blocks for name, account in self.accounts.items()}
         for request, held in self._holds.items():
             length = tokens.get(request)
@@ -305,6 +322,7 @@ class Ledger:
                 account, blocks = self.accounts[name], hold.own_blocks
                 if length is not None:
                     blocks = min(blocks, max(0, account.pool.need.blocks(length) - account.pinned_blocks(hold)))
+                    blocks -= account.unfilled_blocks(hold, length)
                 used[name] += blocks
         return used
 

@@ -202,7 +202,7 @@ class Bill:
     @property
     def total_nano_usd(self) -> int | None:
         """The sum; None where a line has no amount."""
-        return total(line.amount_nano_usd for line in self.lines) if self.lines else None
+        return total([line.amount_nano_usd for line in self.lines]) if self.lines else None
 
     def line(self, kind: Kind) -> Line:
         """The line of one kind."""
@@ -216,19 +216,18 @@ def bill(usage: RequestUsage, *, model: str, pool: str, ending: Ending, book: Pr
     """
     sku = book.sku_of(model, pool)
     charged = ending in book.charged
-    prices = Prices() if sku is None else sku.prices
-    quantities: dict[Kind, int | None] = {
-        Kind.INPUT_COLD: usage.cold_tokens,
-        Kind.INPUT_CACHED: usage.cached_tokens or 0,
-        Kind.OUTPUT: usage.output_tokens,
-        Kind.RESIDENCY: usage.kv_token_ms,
-    }
-    counted = set(Kind) if usage.counted_by is not UsageSource.BOUND else {Kind.OUTPUT}
-    lines = tuple(
-        _line(kind, quantity, prices.of(kind), charged=charged and kind in counted)
-        for kind, quantity in quantities.items()
+    prices = _NO_PRICES if sku is None else sku.prices
+    counted = charged and usage.counted_by is not UsageSource.BOUND
+    lines = (
+        _line(Kind.INPUT_COLD, usage.cold_tokens, prices.input_cold, charged=counted),
+        _line(Kind.INPUT_CACHED, usage.cached_tokens or 0, prices.input_cached, charged=counted),
+        _line(Kind.OUTPUT, usage.output_tokens, prices.output, charged=charged),
+        _line(Kind.RESIDENCY, usage.kv_token_ms, prices.residency, charged=counted),
     )
     return Bill(sku=None if sku is None else sku.name, lines=lines, charged=charged)
+
+
+_NO_PRICES = Prices()
 
 
 def _line(kind: Kind, quantity: int | None, price: int | None, *, charged: bool) -> Line:

@@ -80,6 +80,7 @@ class _Pinned:
     blocks: tuple[int, ...]
     input_tokens: int
     copies: int
+    size_blocks: int
     homes: tuple[str, ...] = ()
     requests: int = 0
     hits: int = 0
@@ -98,9 +99,17 @@ class PinnedPrefixes:
         self._tried_ns: dict[tuple[str, str], int] = {}
 
     def put(
-        self, name: str, *, blocks: tuple[int, ...], input_tokens: int, copies: int = 1, cache_blocks: int | None = None
+        self,
+        name: str,
+        *,
+        blocks: tuple[int, ...],
+        input_tokens: int,
+        copies: int = 1,
+        cache_blocks: int | None = None,
+        by_text: int = 0,
     ) -> PinRefused | None:
-        """Pin a prefix, or replace the one of this name. `cache_blocks`: the smallest cache it may have to lie in."""
+        """Pin a prefix, or replace the one of this name. `cache_blocks`: the smallest cache it may have to lie in.
+        `by_text`: as an arrival has it."""
         if not blocks:
             return PinRefused(
                 reason="the prefix is shorter than one block, which is the least that can be cached",
@@ -116,15 +125,16 @@ class PinnedPrefixes:
                 unit="prefixes",
             )
         room = None if cache_blocks is None else int(cache_blocks * self.rule.most_share)
-        if room is not None and len(blocks) > room:
+        size_blocks = len(blocks) * (by_text or 1)
+        if room is not None and size_blocks > room:
             return PinRefused(
                 reason="the prefix is larger than pins may be in a replica's cache",
                 limit=room,
-                actual=len(blocks),
+                actual=size_blocks,
                 unit="blocks",
             )
         self.drop(name)
-        pinned = _Pinned(name, blocks, input_tokens, max(1, copies))
+        pinned = _Pinned(name, blocks, input_tokens, max(1, copies), size_blocks)
         self._pins[name] = pinned
         self._by_last[blocks[-1]] = pinned
         return None
@@ -209,8 +219,8 @@ class PinnedPrefixes:
         homes: list[str] = []
         for replica in ranked:
             size = cache_blocks[replica]
-            if size is None or taken[replica] + len(pinned.blocks) <= size * self.rule.most_share:
-                taken[replica] += len(pinned.blocks)
+            if size is None or taken[replica] + pinned.size_blocks <= size * self.rule.most_share:
+                taken[replica] += pinned.size_blocks
                 homes.append(replica)
                 if len(homes) == pinned.copies:
                     break

@@ -14,6 +14,7 @@ from longproof.policy.queue import FairQueue
 from longproof.policy.replica import Replica
 from longproof.policy.request_state import Request
 
+_DISTURBS = "its prefill would slow running streams beyond their promise"
 NOBODY = Choice(None, None, (), "no replica may be asked now")
 """The choice where there was nothing to choose from."""
 
@@ -54,6 +55,11 @@ class Placement:
     capped: bool = False
 
     @property
+    def disturbs(self) -> bool:
+        """Whether it waits for streams to end, and not for room."""
+        return self.choice.reason is _DISTURBS
+
+    @property
     def why_not(self) -> str:
         """Why it waits."""
         if self.capped:
@@ -70,10 +76,11 @@ class Placement:
 class Placing:
     """The straight line from a request to a replica with its room taken."""
 
-    def __init__(self, router: Router, outputs: OutputMeasure, slo: SloRule) -> None:
+    def __init__(self, router: Router, outputs: OutputMeasure, slo: SloRule, queue: QueueRule) -> None:
         self._router = router
         self._outputs = outputs
         self._slo = slo
+        self._queue = queue
 
     def entry_tokens(self, request: Request, replica: Replica) -> int:
         """What the ledger charges for it there at entry."""
@@ -82,7 +89,7 @@ class Placing:
     def find(self, request: Request, group: Group, now_ns: int, *, look: bool = False) -> Placement:
         """The replica for it now; takes nothing. `look`: ask the router even where nobody has room, for the scores."""
         replicas = self._candidates(request, group, now_ns)
-        room_ns = min((r.room_in_ns for r in replicas if r.room_in_ns is not None), default=None)
+        room_ns = min([r.room_in_ns for r in replicas if r.room_in_ns is not None], default=None)
         if not replicas or (room_ns != 0 and not look):
             return Placement(None, NOBODY, room_ns)  # nobody to ask, or no use in asking
         choice = self._choose(request, replicas, now_ns)
@@ -97,32 +104,44 @@ class Placing:
     def take(self, request: Request, replica: Replica) -> bool:
         """Take its room there. False: there is none after all."""
         entry = self._entry(request, replica.rule.admission.reservation)
-        if not replica.reserve(request.arrival.id, request.arrival.input_tokens, entry, request.arrival.blocks):
+        arrival = request.arrival
+        if not replica.reserve(arrival.id, arrival.input_tokens, entry, request.names, request.cached_tokens):
             return False
         request.charged_tokens = entry
         return True
 
     def to_empty(self, request: Request, group: Group, now_ns: int) -> Replica | None:
-        """The replica where it would go were there room everywhere; None when the router would send it nowhere."""
-        replicas = self._candidates(request, group, now_ns)
+        """The replica where it would go were there room everywhere; None when the router would send it nowhere, or
+        those that share the replica have not had their time yet."""
+        replicas = [r for r in self._candidates(request, group, now_ns) if r.alone_for is None]
         if not replicas:
             return None
         for replica in replicas:
             replica.room_in_ns, replica.exclusive = 0, False
         choice = self._router.choose(request.arrival, replicas, now_ns)
-        return next((r for r in replicas if r.name == choice.replica), None)
+        chosen = next((r for r in replicas if r.name == choice.replica), None)
+        if chosen is not None and now_ns < chosen.shared_until_ns and self._disturbs(chosen, request, choice):
+            return None
+        return chosen
+
+    def runs_alone(self, request: Request, replica: Replica) -> bool:
+        """Whether its prefill there takes many steps, each of which would keep streams longer than promised."""
+        return self._slows(replica, request.uncached_tokens)
 
     def _candidates(self, request: Request, group: Group, now_ns: int) -> list[Replica]:
         """Replicas that may be asked now and could hold it, `room_in_ns` set for it."""
         arrival = request.arrival
-        total = arrival.input_tokens + arrival.output_tokens
-        found = [r for r in group.eligible(request) if r.takes_new(now_ns) and r.could_hold(total)]
+        found = [
+            r
+            for r in group.eligible(request)
+            if r.takes_new(now_ns) and r.could_hold(arrival.input_tokens, arrival.output_tokens)
+        ]
         reservation, entry = None, 0
         for replica in found:
             if replica.rule.admission.reservation is not reservation:  # mostly one and the same for all
                 reservation = replica.rule.admission.reservation
                 entry = self._entry(request, reservation)
-            replica.find_room(arrival.id, arrival.input_tokens, entry, arrival.blocks, now_ns)
+            replica.find_room(arrival.id, arrival.input_tokens, entry, request.names, now_ns)
         return found
 
     def _entry(self, request: Request, reservation: Reservation) -> int:
@@ -132,21 +151,27 @@ class Placing:
 
     def _choose(self, request: Request, replicas: Sequence[Replica], now_ns: int) -> Choice:
         choice = self._router.choose(request.arrival, replicas, now_ns)
-        if self._slo.itl_ns is None or request.ticket.late or choice.best is None or choice.replica is None:
+        if self._slo.itl_ns is None or choice.best is None or choice.replica is None:
             return choice
         chosen = next(r for r in replicas if r.name == choice.replica)
-        if not self._disturbs(chosen, choice.best.uncached_tokens, self._slo.itl_ns):
+        if not self._disturbs(chosen, request, choice):
             return choice
-        quiet = [r for r in replicas if not self._disturbs(r, choice.best.uncached_tokens, self._slo.itl_ns)]
+        emptied = chosen.emptying_for == request.arrival.id
+        if emptied and now_ns - chosen.emptying_since_ns >= self._queue.age_bound_ns:
+            return choice  # what streams there had as long to end as it had to wait to be overdue
+        quiet = [r for r in replicas if not self._disturbs(r, request, choice)]
         if quiet:
             return self._router.choose(request.arrival, quiet, now_ns)
-        return Choice(None, choice.best, choice.scores, "its prefill would slow running streams beyond their promise")
+        return Choice(None, choice.best, choice.scores, _DISTURBS)
 
-    @staticmethod
-    def _disturbs(replica: Replica, uncached_tokens: int, itl_ns: int) -> bool:
-        """Whether a prefill of many steps there would make running streams miss the time between tokens."""
-        step = replica.rule.step_tokens
-        if step is None or uncached_tokens <= step or replica.decoding == 0:
+    def _disturbs(self, replica: Replica, request: Request, choice: Choice) -> bool:
+        """Whether its prefill would make what runs there miss the time between tokens."""
+        uncached = request.uncached_tokens if choice.best is None else choice.best.uncached_tokens
+        return replica.decoding + replica.prefilling > 0 and self._slows(replica, uncached)
+
+    def _slows(self, replica: Replica, uncached_tokens: int) -> bool:
+        step, itl_ns = replica.rule.step_tokens, self._slo.itl_ns
+        if itl_ns is None or step is None or uncached_tokens <= step:
             return False
         return replica.decode_ns_per_token + replica.prefill.ns(step) > itl_ns
 

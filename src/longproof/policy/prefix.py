@@ -4,6 +4,9 @@
     our own requests    ──▶ use ───┼──▶ contents of each replica (`policy.contents`) ──▶ match
     replies             ──▶ unuse ─┘
 
+Blocks that are named by their text (`Arrival.by_text`) are in no event. Of a replica that publishes some, what our own
+traffic brought of those is guessed beside what it tells; the two kinds of names never meet.
+
 Content-addressed: blocks are named by `policy.hashing`. Bounded in bytes: the limit is enforced where blocks are
 inserted, never by a later sweep. When it is reached, a replica that publishes events has its newest blocks left out
 (the known beginnings of prefixes stay useful), and one that does not forgets its oldest.
@@ -44,6 +47,8 @@ class IndexFigures:
 class _Replica:
     contents: Contents
     told: bool
+    texts: GuessedContents | None = None
+    """Blocks named by text, where `contents` is told and cannot have them."""
     events: int = 0
     gaps: int = 0
     clears: int = 0
@@ -57,6 +62,7 @@ class _Use:
     replica: str
     blocks: Sequence[int]
     predicted_blocks: int
+    contents: Contents
 
 
 class PrefixIndex:
@@ -67,11 +73,15 @@ class PrefixIndex:
         self._replicas: dict[str, _Replica] = {}
         self._uses: dict[str, _Use] = {}
 
-    def add(self, replica: str, *, capacity_blocks: int | None = None) -> None:
-        """Start to follow a replica. With `capacity_blocks` its contents are guessed from our own traffic; without,
-        its events are waited for. Adding it again begins anew."""
-        contents = ToldContents() if capacity_blocks is None else GuessedContents(capacity_blocks)
-        self._replicas[replica] = _Replica(contents, told=capacity_blocks is None)
+    def add(self, replica: str, *, capacity_blocks: int | None = None, events: bool = False) -> None:
+        """Start to follow a replica. With `capacity_blocks` its contents are guessed from our own traffic; without, or
+        with `events`, its events are waited for, and only blocks named by text are guessed. Adding it again begins
+        anew."""
+        guessed = None if capacity_blocks is None else GuessedContents(capacity_blocks)
+        if guessed is None or events:
+            self._replicas[replica] = _Replica(ToldContents(), told=True, texts=guessed)
+        else:
+            self._replicas[replica] = _Replica(guessed, told=False)
         self._uses = {request: use for request, use in self._uses.items() if use.replica != replica}
 
     def remove(self, replica: str) -> None:
@@ -82,7 +92,12 @@ class PrefixIndex:
     @property
     def bytes(self) -> int:
         """Memory of all known blocks, by the measured cost of one."""
-        return sum(len(r.contents) * r.contents.bytes_per_block for r in self._replicas.values())
+        return sum(
+            len(contents) * contents.bytes_per_block
+            for r in self._replicas.values()
+            for contents in (r.contents, r.texts)
+            if contents is not None
+        )
 
     def known_blocks(self, replica: str) -> int:
         """Blocks known of a replica; 0 for an unknown one."""
@@ -107,7 +122,10 @@ class PrefixIndex:
     def match(self, replica: str, blocks: Sequence[int]) -> Match:
         """How much of a prompt this replica can use again."""
         known = self._replicas.get(replica)
-        return NO_MATCH if known is None else known.contents.match(blocks)
+        if known is None:
+            return NO_MATCH
+        found = known.contents.match(blocks)
+        return known.texts.match(blocks) if found is NO_MATCH and known.texts is not None else found
 
     def apply(self, replica: str, event: KvEvent) -> None:
         """One change that a replica told. Events in any order, twice or of unknown blocks do no harm."""
@@ -123,21 +141,30 @@ class PrefixIndex:
             case KvCleared():
                 known.clears += 1
                 known.contents.clear()
+                if known.texts is not None:
+                    known.texts.clear()
             case KvGap():
                 known.gaps += 1
                 known.contents.clear()
 
-    def use(self, request: str, replica: str, blocks: Sequence[int]) -> int:
+    def use(
+        self, request: str, replica: str, blocks: Sequence[int], *, by_text: int = 0, block_size: float = 1.0
+    ) -> int:
         """A request was sent to a replica: its blocks will be there, and stay while it runs. Sent again (to another
-        replica), the first use ends. Returns how many of its blocks were there already."""
+        replica), the first use ends. `block_size`: of its blocks, in those of the replica (text makes them larger or
+        smaller). Returns how many of its blocks were there already."""
         self.unuse(request, kept=False)
         known = self._replicas.get(replica)
         if known is None or not blocks:
             return 0
-        predicted_blocks = known.contents.match(blocks).blocks
-        noted = known.contents.use(blocks, self._room(known.contents))
+        contents = known.texts if by_text and known.texts is not None else known.contents
+        if isinstance(contents, GuessedContents):
+            contents.met(block_size)
+        predicted_blocks = contents.match(blocks).blocks
+        noted = contents.use(blocks, self._room(contents))
         known.refused_blocks += len(blocks) - noted
-        self._uses[request] = _Use(replica, blocks if noted == len(blocks) else blocks[:noted], predicted_blocks)
+        noted_blocks = blocks if noted == len(blocks) else blocks[:noted]
+        self._uses[request] = _Use(replica, noted_blocks, predicted_blocks, contents)
         return predicted_blocks
 
     def unuse(self, request: str, *, kept: bool, found_blocks: int | None = None) -> None:
@@ -151,7 +178,7 @@ class PrefixIndex:
         if found_blocks is not None:
             known.predicted_blocks += use.predicted_blocks
             known.found_blocks += min(use.predicted_blocks, found_blocks)
-        known.contents.unuse(use.blocks, kept)
+        use.contents.unuse(use.blocks, kept)
 
     def _room(self, contents: Contents) -> int:
         return max(0, (self.limit_bytes - self.bytes) // contents.bytes_per_block)

@@ -6,7 +6,7 @@ import math
 
 from longproof.domain.shapes import RequestShape
 from longproof.domain.units import NS_PER_MS, NS_PER_S, format_ns, format_tokens
-from longproof.domain.verdict import Reject
+from longproof.domain.verdict import AdmissionVerdict, Reject
 from longproof.policy.actions import Refusal
 from longproof.policy.admission import decide
 from longproof.policy.arrivals import Arrival
@@ -31,8 +31,13 @@ def unknown_model(arrival: Arrival) -> Refusal:
 def never_fits(arrival: Arrival, replicas: tuple[Replica, ...]) -> Refusal:
     """Not even an idle replica could hold it: the engine might leave it hanging for ever."""
     largest = max(replicas, key=lambda r: r.longest_tokens or 0)
-    shape = RequestShape(content_tokens=arrival.input_tokens, output_tokens=arrival.output_tokens)
-    verdict = decide(shape, largest.ledger.states(), largest.rule.admission)
+    verdict: AdmissionVerdict | None = None
+    for states, whole in largest.parts():  # a prefill stage holds the input alone
+        output_tokens = arrival.output_tokens if whole else 0
+        shape = RequestShape(content_tokens=arrival.input_tokens, output_tokens=output_tokens)
+        verdict = decide(shape, states, largest.rule.admission)
+        if isinstance(verdict, Reject):
+            break
     assert isinstance(verdict, Reject)
     return Refusal(
         id=arrival.id,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from longproof.domain.engine_metrics import preempted
+from longproof.domain.engine_metrics import preempted, usage_of_side
 from longproof.domain.events import EngineSample
 from longproof.domain.fleet import PrefillSource, ReplicaState
 from longproof.policy.admission import longest_total_tokens, shortage_blocks, shortages
 from longproof.policy.controller_config import BreakerRule, ReplicaRule, WatermarkRule
+from longproof.policy.decode_pace import DecodePace
 from longproof.policy.drain import Drain
-from longproof.policy.ledger import Ledger
+from longproof.policy.ledger import Ledger, PoolState
 from longproof.policy.peers import NOTHING, ReplicaUse
 from longproof.policy.prefill_cost import PrefillCost
 from longproof.policy.prefill_pace import PrefillPace, Stretch
@@ -21,6 +22,7 @@ _UNBOUNDED_BLOCKS = 1 << 40
 """A capacity beyond this stands for one that nobody knows: a share of it says nothing."""
 
 
+_LEAST_SHARE = 0.01
 _IDLE_USAGE = 0.02
 """An idle vLLM shows next to nothing: what a prefill instance still holds for its decode instance stays below this."""
 
@@ -36,24 +38,33 @@ class Replica:
         self.prefill: PrefillCost = rule.prefill
         self._pace = PrefillPace(rule.prefill) if rule.learn_prefill else None
         self.decode_ns_per_token = rule.decode_ns_per_token
+        self._decode_pace = DecodePace(rule.decode_ns_per_token) if rule.learn_decode else None
         pools = tuple(marked(replace(pool, replica=rule.name), watermark) for pool in rule.pools)
         self.ledger = Ledger.of(pools, block_tokens=rule.block_tokens)
         self._prefill_pools = tuple(pool.name for pool in pools if pool.stage in rule.prefill_stages)
         self._pool_names = tuple(pool.name for pool in pools)
         self._one_stage = sum(pool.need.grows for pool in pools) == 1
-        self.longest_tokens = longest_total_tokens(self.ledger.states(), rule.admission)
+        self._paired = 0 < len(self._prefill_pools) < len(pools)
+        whole, *inputs = (longest_total_tokens(states, rule.admission) for states, _ in self.parts())
+        self.longest_tokens = whole
+        self._longest_input = inputs[0] if inputs else None
         self.state = ReplicaState.UP
         self.not_before_ns = 0
         self.refused_busy = False
         self._own_pending_tokens = 0
         self._own_pending_ns = 0
         self.busy_until_ns = 0
+        self.prefilled_at_ns = 0
         self._own_prefilling = 0
         self._own_decoding = 0
         self.peers = NOTHING
         self.room_in_ns: int | None = 0
         self.exclusive = False
         self.emptying_for: str | None = None
+        self.emptying_since_ns = 0
+        self.alone_for: str | None = None
+        self.shared_until_ns = 0
+        self._alone_since_ns = 0
         self.drain = Drain()
         self.caution = Caution()
         self.sample: EngineSample | None = None
@@ -69,9 +80,19 @@ class Replica:
         """Whether anything may be sent there now."""
         return self.state is ReplicaState.UP and now_ns >= self.not_before_ns
 
-    def could_hold(self, total_tokens: int) -> bool:
-        """Whether a request of this length is within its limit and capacity."""
-        return self.longest_tokens is None or total_tokens <= self.longest_tokens
+    def parts(self) -> tuple[tuple[Sequence[PoolState], bool], ...]:
+        """The stages that hold a whole request, and then those that hold its input alone."""
+        states = self.ledger.states()
+        if not self._paired:
+            return ((states, True),)
+        first = [state for state in states if state.pool.name in self._prefill_pools]
+        return ((tuple(state for state in states if state not in first), True), (first, False))
+
+    def could_hold(self, input_tokens: int, output_tokens: int) -> bool:
+        """Whether a request of this length is within its limit and capacity; a prefill stage holds the input alone."""
+        if self._longest_input is not None and input_tokens > self._longest_input:
+            return False
+        return self.longest_tokens is None or input_tokens + output_tokens <= self.longest_tokens
 
     def leave_alone(self, until_ns: int) -> None:
         """Send nothing before then."""
@@ -160,7 +181,7 @@ class Replica:
     @property
     def open(self) -> bool:
         """Whether anything at all could be let in now; cheap, to be asked before a request is looked at."""
-        if not self.window_open:
+        if not self.window_open or self.alone_for is not None:
             return False
         return all(s.requests == 0 or s.admissible_blocks > 0 for s in self.ledger.states())
 
@@ -168,16 +189,16 @@ class Replica:
         self, request_id: str, input_tokens: int, entry_tokens: int, names: Sequence[int], now_ns: int
     ) -> None:
         """Set `room_in_ns` and `exclusive` for one request."""
-        self.exclusive = self.emptying_for not in (None, request_id)
+        self.exclusive = self.alone_for is not None or self.emptying_for not in (None, request_id)
         if self.exclusive:
             self.room_in_ns = None
             return
         shared = self.ledger.found_blocks(names) if names else None
         states = self.ledger.states()
         wait = 0
-        if shortage_blocks(entry_tokens, states, shared) > 0:
+        if self._lacks(input_tokens, entry_tokens, shared):
             guess_ns = self.stay_guess_ns(input_tokens, entry_tokens - input_tokens)
-            short = shortages(entry_tokens, states, shared)
+            short = self._shortages(input_tokens, entry_tokens, shared)
             held = [state.held_blocks for state in states]
             wait = max(1, *(self.drain.wait_ns(s, h, now_ns, guess_ns) for s, h in zip(short, held, strict=True)))
         if not self.window_open:
@@ -185,6 +206,19 @@ class Replica:
         if not wait and self.ledger.must_tell(entry_tokens, shared):
             wait = 1  # the other gateways know in a moment
         self.room_in_ns = wait
+
+    def _lacks(self, input_tokens: int, entry_tokens: int, shared: Mapping[str, int] | None) -> bool:
+        if not self._paired:
+            return shortage_blocks(entry_tokens, self.ledger.states(), shared) > 0
+        return max(self._shortages(input_tokens, entry_tokens, shared)) > 0
+
+    def _shortages(self, input_tokens: int, entry_tokens: int, shared: Mapping[str, int] | None) -> list[int]:
+        """By stage, in the ledger's order: what it lacks for its part of the request."""
+        states = self.ledger.states()
+        if not self._paired:
+            return shortages(entry_tokens, states, shared)
+        tokens = [input_tokens if state.pool.name in self._prefill_pools else entry_tokens for state in states]
+        return [shortages(part, (state,), shared)[0] for part, state in zip(tokens, states, strict=True)]
 
     def stay_guess_ns(self, input_tokens: int, output_tokens: int) -> int:
         """How long a request of that size stays, for a ledger that has not released anything yet."""
@@ -198,13 +232,15 @@ class Replica:
 
     # ── the books ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def reserve(self, request_id: str, input_tokens: int, entry_tokens: int, names: Sequence[int]) -> bool:
+    def reserve(
+        self, request_id: str, input_tokens: int, entry_tokens: int, names: Sequence[int], cached_tokens: int
+    ) -> bool:
         """Take room at every stage; a prefill stage holds the input alone. False: there is none."""
         if self._prefill_pools:
             tokens = {n: input_tokens if n in self._prefill_pools else entry_tokens for n in self._pool_names}
         else:
             tokens = dict.fromkeys(self._pool_names, entry_tokens)
-        return self.ledger.reserve(request_id, tokens, names) is None
+        return self.ledger.reserve(request_id, tokens, names, cached_tokens // self.block_tokens) is None
 
     def grow(self, request_id: str, tokens: int) -> bool:
         """Its output has outgrown what was charged. False: there is no room, and the engine will have to preempt."""
@@ -233,6 +269,7 @@ class Replica:
 
     def end_prefill(self, tokens: int, work_ns: int, now_ns: int) -> None:
         """Its first token came, or it will not."""
+        self.prefilled_at_ns = max(self.prefilled_at_ns, now_ns)
         self._own_prefilling -= 1
         self._own_pending_tokens -= tokens
         self._own_pending_ns -= work_ns
@@ -245,6 +282,19 @@ class Replica:
     def end_answer(self) -> None:
         """It has ended."""
         self._own_decoding -= 1
+
+    def stand_alone(self, request_id: str, now_ns: int) -> None:
+        """Its prefill is to run with nobody beside it: nothing else gets room meanwhile."""
+        self.alone_for = request_id
+        self._alone_since_ns = self.emptying_since_ns if self.emptying_for == request_id else now_ns
+
+    def stand_no_longer_alone(self, request_id: str, share: float, now_ns: int) -> None:
+        """Its first token came, or it is over. What others waited for it they have for themselves now, before they
+        are made to wait again: so that such prefills take no more than `share` of the time."""
+        if self.alone_for == request_id:
+            self.alone_for = None
+            took_ns = max(0, now_ns - self._alone_since_ns)
+            self.shared_until_ns = now_ns + int(took_ns * (1 - share) / max(share, _LEAST_SHARE))
 
     def first_token(self, uncached_tokens: int, sent_ns: int, now_ns: int) -> Stretch | None:
         """The first token of a prefill was seen. Returns what it was counted in where the rate is learned."""
@@ -268,6 +318,12 @@ class Replica:
             return PrefillSource.GIVEN
         return PrefillSource.LEARNED if self._pace.learned else PrefillSource.ASSUMED
 
+    def decoded(self, tokens: int, took_ns: int) -> None:
+        """One of its streams has so many more tokens, in that time."""
+        if self._decode_pace is not None:
+            self._decode_pace.seen(tokens, took_ns)
+            self.decode_ns_per_token = self._decode_pace.ns_per_token
+
     def hand_over(self, request_id: str) -> None:
         """First token: the input is in the cache, and stages that only prefill are free again."""
         self.ledger.computed(request_id)
@@ -290,17 +346,21 @@ class Replica:
         for name, account in self.ledger.accounts.items():
             if not account.pool.need.grows or account.pool.capacity_blocks >= _UNBOUNDED_BLOCKS:
                 continue
+            side = usage_of_side(sample, account.pool.stage)
+            usage = sample.kv_usage if side is None else side
             ours = used_blocks.get(name, 0) + account.told.blocks
-            excess = round(sample.kv_usage * account.pool.capacity_blocks) - ours
+            excess = round(usage * account.pool.capacity_blocks) - ours
             # one sample may be a step old: only what two in a row show is somebody else's
             lasting = max(0, min(excess, self._excess.get(name, 0)))
             self._excess[name] = excess
-            if self._one_stage and lasting != account.foreign_blocks:
+            if (self._one_stage or side is not None) and lasting != account.foreign_blocks:
                 self.ledger.set_foreign(name, lasting)
 
     def _counts_cache(self, sample: EngineSample) -> bool:
         """Whether the engine's usage includes blocks that are only cached, which are free for whoever comes: it does if
         it ever shows some while it says that nothing runs or waits. Such a figure corrects nothing."""
+        if self._paired:  # vLLM's never does; a prefill side that keeps blocks for its decode side looks idle
+            return False
         idle = sample.running == 0 and not sample.waiting
         if idle and (sample.kv_usage or 0.0) > _IDLE_USAGE and not self._usage_has_cache:
             self._usage_has_cache = True
@@ -331,5 +391,5 @@ class Replica:
             self.ledger.set_foreign(name, 0)
         self._own_prefilling = self._own_decoding = self._own_pending_tokens = self._own_pending_ns = 0
         self.busy_until_ns = self.not_before_ns = self._failures = 0
-        self.sample = None
+        self.sample = self.alone_for = None
         self._excess.clear()

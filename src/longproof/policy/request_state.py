@@ -38,11 +38,12 @@ class Phase(Enum):
 class Request:
     """Mutable; only the controller's modules touch it.
 
-    `counted` False: it is not sent before its exact length is known. `held_tokens`: input and output so far, while it
+    `counted` False: it is not sent before its exact length is known. `near`: only the exact length tells what its claim
+    makes of it. `held_tokens`: input and output so far, while it
     has a place at a replica; `sent_to`: where it was sent last, whether or not it still holds anything there.
-    `charged_tokens`: what the ledger was asked for there; `booked_tokens`, `prefill_ns`: what its prefill counts for
-    there, and `prefilled_by_ns` when that should be done. `stretch`: where its prefill was counted, if anything is
-    learned from it.
+    `output_at_ns`: when its output was last heard of, its first token included. `charged_tokens`: what the ledger was
+    asked for there; `booked_tokens`, `prefill_ns`: what its prefill counts for there, and `prefilled_by_ns` when that
+    should be done. `stretch`: where its prefill was counted, if anything is learned from it.
     """
 
     arrival: Arrival
@@ -53,8 +54,10 @@ class Request:
     replica: str | None = None
     sent_to: str | None = None
     counted: bool = True
+    near: bool = False
     charged_tokens: int = 0
     output_tokens: int = 0
+    output_at_ns: int = 0
     cached_tokens: int = 0
     uncached_tokens: int = 0
     booked_tokens: int = 0
@@ -71,11 +74,28 @@ class Request:
     watched: bool = False
     stretch: Stretch | None = None
     reason: str = ""
+    _names: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+
+    @property
+    def names(self) -> tuple[int, ...]:
+        """A name for each block of the replica, as the ledger has it: one that names text stands for several."""
+        arrival = self.arrival
+        if arrival.by_text <= 1:
+            return arrival.blocks
+        if self._names is None or self._names[0] is not arrival.blocks:
+            each = range(arrival.by_text)
+            self._names = arrival.blocks, tuple([name + at for name in arrival.blocks for at in each])
+        return self._names[1]
 
     @property
     def on_engine(self) -> bool:
         """Sent to a replica and not ended."""
         return self.phase in (Phase.PREFILLING, Phase.DECODING, Phase.LOST)
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether its length is known well enough to refuse it for that."""
+        return self.counted and (self.arrival.exact or not self.arrival.by_text)
 
     def hold(self, tokens: int, now_ns: int) -> None:
         """From now on it holds `tokens`; its tenant's account moves with it."""

@@ -87,6 +87,8 @@ class PrefixRouter:
 
     def __init__(self, rule: RoutingRule = RoutingRule(), index: PrefixIndex | None = None) -> None:
         self.rule = rule
+        self._pool_free = Lending(rule.pools, lendable=True, any_long_pool=False)
+        """For requests that are long nowhere: nothing needs to be lent to them."""
         self.index = index if index is not None else PrefixIndex()
         self._followed: dict[str, _Followed] = {}
         self._work: dict[str, tuple[float, int]] = {}
@@ -104,31 +106,39 @@ class PrefixRouter:
         known. `events`: it publishes them; without events and size nothing can be said of its contents."""
         self._followed[replica] = _Followed(block_tokens, cache_blocks, events)
         if events or cache_blocks is not None:
-            self.index.add(replica, capacity_blocks=None if events else cache_blocks)
+            self.index.add(replica, capacity_blocks=cache_blocks, events=events)
         else:
             self.index.remove(replica)
 
     def choose(self, arrival: Arrival, views: Sequence[ReplicaView], now_ns: int) -> Choice:
         """The replica with the least cost among those the pools allow; see the module. Changes nothing."""
-        seen = [at_ns for at_ns in (self._short_seen_ns, self._peers_short_ns) if at_ns is not None]
-        shorts_about = bool(seen) and now_ns - max(seen) <= self.rule.pools.short_memory_ns
-        rules = lending(self.rule.pools, views, shorts_about=shorts_about)
-        recent = {view.name: self._recent_work(view.name, now_ns) for view in views}
-        least = min(recent.values())
-        leads = ((recent[view.name] - least) / max(1.0, recent[view.name]) for view in views)
-        scores = tuple(self._score(arrival, view, rules, lead) for view, lead in zip(views, leads, strict=True))
-        ranked = sorted(range(len(views)), key=lambda at: _rank(scores[at], views[at], recent[views[at].name]))
-        best = next((at for at in ranked if not scores[at].note), None)
-        if best is None:
-            first = scores[ranked[0]]
-            return Choice(None, first, scores, f"no replica now: {first.note}")
+        rules = self._pool_free
+        if self.rule.pools.is_long(arrival.input_tokens):
+            seen = [at_ns for at_ns in (self._short_seen_ns, self._peers_short_ns) if at_ns is not None]
+            shorts_about = bool(seen) and now_ns - max(seen) <= self.rule.pools.short_memory_ns
+            rules = lending(self.rule.pools, views, shorts_about=shorts_about)
+        recent = [self._recent_work(view.name, now_ns) for view in views]
+        least = min(recent)
+        scores = tuple(
+            [
+                self._score(arrival, view, rules, (work - least) / work if work > 1 else work - least)
+                for view, work in zip(views, recent, strict=True)
+            ]
+        )
+        allowed = [at for at, score in enumerate(scores) if not score.note]
+        best = min(allowed or range(len(views)), key=lambda at: _rank(scores[at], views[at], recent[at]))
+        if not allowed:
+            return Choice(None, scores[best], scores, f"no replica now: {scores[best].note}")
         return Choice(views[best].name, scores[best], scores, _reason(scores[best], scores))
 
     def on_dispatch(self, arrival: Arrival, replica: str, now_ns: int) -> None:
         """Charged at once: its blocks count as present, its tokens as sent, before anything comes back."""
-        cached_blocks = self.index.use(arrival.id, replica, arrival.blocks)
         followed = self._followed.get(replica)
-        cached = 0 if followed is None else cached_blocks * followed.block_tokens
+        size = 1.0
+        if arrival.by_text and arrival.blocks and followed is not None:
+            size = arrival.input_tokens / (len(arrival.blocks) * followed.block_tokens)
+        cached_blocks = self.index.use(arrival.id, replica, arrival.blocks, by_text=arrival.by_text, block_size=size)
+        cached = 0 if followed is None else _tokens(arrival, cached_blocks, followed.block_tokens)
         uncached = max(1, arrival.input_tokens - cached)
         for watch in self.watchers:
             watch(arrival, replica, cached_blocks, now_ns)
@@ -154,7 +164,9 @@ class PrefixRouter:
         was prefilled (`kept`); what the reply said of its cache is compared with what was predicted
         (`PrefixIndex.figures`)."""
         followed = self._followed.get(replica)
-        found = None if cached_tokens is None or followed is None else cached_tokens // followed.block_tokens
+        found = None
+        if cached_tokens is not None and followed is not None:
+            found = _blocks(arrival, cached_tokens, followed.block_tokens)
         if kept and arrival.blocks and followed is not None and not followed.events and followed.cache_blocks:
             for keep in self.keepers:
                 keep(replica, arrival.blocks)
@@ -194,41 +206,45 @@ class PrefixRouter:
         self._sessions = OrderedDict((s, held) for s, held in self._sessions.items() if held[0] != replica)
 
     def _score(self, arrival: Arrival, view: ReplicaView, rules: Lending, lead: float) -> Score:
+        rule, name, prefill = self.rule, view.name, view.prefill
         match, cached = self._match(arrival, view)
         uncached = arrival.input_tokens - cached
-        prefill_ns = view.prefill.ns(uncached, cached)
-        restore_ns = self.rule.restore.get(view.name, _UNKNOWN_RESTORE).ns(match, view)
-        backlog_ns = view.prefill.ns(view.pending_prefill_tokens) if view.pending_prefill_tokens else 0
-        room_ns = view.room_in_ns or 0
-        ttft_ns = max(backlog_ns, room_ns) + prefill_ns + restore_ns
-        later = self.rule.uncached_weight + self.rule.balance_weight * lead
-        later_ns = int(prefill_ns * later) + self._eviction_ns(arrival, view, match)
-        streams_ns = int(prefill_ns * self.rule.stream_weight * view.decoding)
-        if arrival.only is None or arrival.only == view.name:
+        prefill_ns = prefill.ns(uncached, cached)
+        restore_ns = 0 if match is NO_MATCH else rule.restore.get(name, _UNKNOWN_RESTORE).ns(match, view)
+        pending, room_ns = view.pending_prefill_tokens, view.room_in_ns or 0
+        backlog_ns = prefill.ns(pending) if pending else 0
+        ttft_ns = (backlog_ns if backlog_ns > room_ns else room_ns) + prefill_ns + restore_ns
+        later_ns = int(prefill_ns * (rule.uncached_weight + rule.balance_weight * lead))
+        if len(arrival.blocks) > match.device_blocks:
+            later_ns += self._eviction_ns(arrival, view, match)
+        streams_ns = int(prefill_ns * rule.stream_weight * view.decoding)
+        if arrival.only is None or arrival.only == name:
             note = rules.refusal(view, uncached, cached)
         else:
             note = f"it is meant for {arrival.only}"
-        cost_ns = ttft_ns + min(self.rule.patience_ns, later_ns) + min(self.rule.patience_ns, streams_ns)
-        return Score(view.name, cost_ns, cached, uncached, ttft_ns, backlog_ns, restore_ns, room_ns, note)
+        cost_ns = ttft_ns + min(rule.patience_ns, later_ns) + min(rule.patience_ns, streams_ns)
+        return Score(name, cost_ns, cached, uncached, ttft_ns, backlog_ns, restore_ns, room_ns, note)
 
     def _match(self, arrival: Arrival, view: ReplicaView) -> tuple[Match, int]:
         """Blocks held there, and tokens that need no prefill: the last token of a prompt is always computed, and with
         it its block."""
-        most = max(0, arrival.input_tokens - 1) // view.block_tokens * view.block_tokens
         if arrival.blocks:
             match = self.index.match(view.name, arrival.blocks)
-            return match, min(match.blocks * view.block_tokens, most)
+            if match is NO_MATCH:
+                return NO_MATCH, 0
+            cached = _tokens(arrival, match.blocks, view.block_tokens)
+            return match, min(cached, _most_cached(arrival, view))
         if arrival.session is not None:
             replica, tokens = self._sessions.get(arrival.session, (None, 0))
             if replica == view.name:
-                return NO_MATCH, min(tokens, most)
+                return NO_MATCH, min(tokens, _most_cached(arrival, view))
         return NO_MATCH, 0
 
     def _eviction_ns(self, arrival: Arrival, view: ReplicaView, match: Match) -> int:
         followed = self._followed.get(view.name)
         if followed is None or followed.cache_blocks is None or not self.rule.eviction_weight:
             return 0
-        new_blocks = len(arrival.blocks) - match.device_blocks
+        new_blocks = (len(arrival.blocks) - match.device_blocks) * (arrival.by_text or 1)
         free_blocks = max(0, followed.cache_blocks - self.index.known_blocks(view.name))
         pushed_out = new_blocks - free_blocks
         if pushed_out <= 0:
@@ -248,6 +264,22 @@ def _faded(work: tuple[float, int] | None, now_ns: int) -> float:
     return work[0] * 0.5 ** ((now_ns - work[1]) / _HALF_LIFE_NS)
 
 
+def _tokens(arrival: Arrival, blocks: int, block_tokens: int) -> int:
+    """Tokens in the first blocks of a prompt. Blocks of text hold as many as their share of it."""
+    return blocks * arrival.input_tokens // len(arrival.blocks) if arrival.by_text and blocks else blocks * block_tokens
+
+
+def _blocks(arrival: Arrival, tokens: int, block_tokens: int) -> int:
+    """The other way around."""
+    if not arrival.by_text:
+        return tokens // block_tokens
+    return tokens * len(arrival.blocks) // max(1, arrival.input_tokens)
+
+
+def _most_cached(arrival: Arrival, view: ReplicaView) -> int:
+    return max(0, arrival.input_tokens - 1) // view.block_tokens * view.block_tokens
+
+
 def _rank(score: Score, view: ReplicaView, recent_tokens: float) -> tuple[bool, int, float]:
     """Room that nobody can promise comes last; of equal costs, the replica that had least to prefill lately."""
     return view.exclusive or view.room_in_ns is None, score.cost_ns, recent_tokens
@@ -257,7 +289,7 @@ def _reason(best: Score, scores: Sequence[Score]) -> str:
     """In words, for the decision log."""
     if len(scores) == 1:
         return "the only replica for it"
-    longest = max(score.cached_tokens for score in scores)
+    longest = max([score.cached_tokens for score in scores])
     if best.cached_tokens == 0:
         return "least load; nothing of it is cached there" if longest else "least load; nothing of it is cached"
     if best.cached_tokens < longest:

@@ -8,9 +8,9 @@ step costs time per block: a prompt of 62,500 blocks is pinned as fast as one of
     root ──[0, 64) system prompt, 3 refs──┬──[64, 900) one conversation, 2 refs
                                           └──[64, 70)  another, 1 ref
 
-An edge is *ready* once the request that brought it has produced a token: before, its blocks are not computed, and an
-engine that is given the same prompt again computes it again, in blocks of its own. Such a request's blocks are its own
-from the unready edge on.
+An edge is *ready* once the request that brought it has produced a token, and as far as its blocks were cached when it
+came: before, they are not computed, and an engine that is given the same prompt again computes it again, in blocks of
+its own. Such a request's blocks are its own from the unready edge on.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SharedPrefixes:
 
     @property
     def runs(self) -> int:
-        """Edges of the tree: never more than two per pin, however long prompts are."""
+        """Edges of the tree: never more than three per pin, however long prompts are."""
         edges, count = [self._root], 0
         while edges:
             children = edges.pop().children
@@ -78,26 +78,31 @@ class SharedPrefixes:
             edges += children.values()
         return count
 
-    def found(self, names: Sequence[int]) -> int:
-        """Leading blocks of `names` that are in use and computed: a new request takes no room for them."""
+    def found(self, names: Sequence[int], cached: int = 0) -> int:
+        """Leading blocks of `names` that are in use and computed: a new request takes no room for them. The first
+        `cached` of them are computed whatever is known of those who brought them."""
         edge, depth = self._root, 0
         while depth < len(names):
             child = edge.children.get(names[depth])
-            if child is None or not child.ready:
+            if child is None or not (child.ready or cached > depth):
                 break
-            depth = child.shared_end(names)
+            depth = child.shared_end(names) if child.ready else min(cached, child.shared_end(names))
             if depth < child.end:
                 break
             edge = child
         return depth
 
-    def pin(self, names: Sequence[int]) -> Pin:
-        """Refer to `names` until `unpin`."""
+    def pin(self, names: Sequence[int], cached: int = 0) -> Pin:
+        """Refer to `names` until `unpin`. The first `cached` of them are in the engine's cache already."""
         edge, depth, blocked = self._root, 0, False
         while depth < len(names):
             child = edge.children.get(names[depth])
             if child is None:
                 break
+            if not child.ready and cached > depth:  # what was computed since is there for others
+                at = min(cached, child.shared_end(names))
+                child = child if at == child.end else self._split(child, at)
+                child.ready = True
             if not child.ready:
                 blocked = True
                 break
@@ -105,10 +110,13 @@ class SharedPrefixes:
             edge = child if depth == child.end else self._split(child, depth)
         found, own = depth, None
         if depth < len(names) and not blocked:
-            own = _Edge(names, depth, len(names), edge, ready=False)
-            edge.children[names[depth]] = own
-            self.blocks_in_use += own.end - own.start
-            edge, depth = own, len(names)
+            self.blocks_in_use += len(names) - depth
+            if cached > depth:
+                edge = self._grow(edge, names, depth, min(cached, len(names)), ready=True)
+                depth = edge.end
+            if depth < len(names):
+                own = edge = self._grow(edge, names, depth, len(names), ready=False)
+                depth = len(names)
         edge.ends += 1
         step: _Edge | None = edge
         while step is not None:
@@ -123,6 +131,13 @@ class SharedPrefixes:
             if pin.own.parent is not None:
                 self._join(pin.own.parent)
             pin.own = None
+
+    def alone_from(self, pin: Pin) -> int:
+        """The depth from which on nobody but this pin refers to its path."""
+        edge, depth = pin.leaf, pin.depth
+        while edge.refs == 1 and edge.parent is not None:
+            depth, edge = edge.start, edge.parent
+        return depth
 
     def unpin(self, pin: Pin) -> Span:
         """Refer no longer. Returns the blocks that nobody refers to any more; they are the last ones of the path."""
@@ -141,6 +156,13 @@ class SharedPrefixes:
                 self._join(edge)
             edge = parent
         return gone, pin.depth
+
+    @staticmethod
+    def _grow(edge: _Edge, names: Sequence[int], start: int, end: int, *, ready: bool) -> _Edge:
+        """A new edge below `edge`."""
+        new = _Edge(names if end == len(names) else names[:end], start, end, edge, ready=ready)
+        edge.children[names[start]] = new
+        return new
 
     def _split(self, edge: _Edge, at: int) -> _Edge:
         """Cut `edge` in two at depth `at`. The lower part stays the same object, so that pins that end there still do;

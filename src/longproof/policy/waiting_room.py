@@ -109,7 +109,7 @@ class WaitingRoom:
         placement = self.find(request, group, now_ns, look=True)
         if placement.replica is not None and self._placing.take(request, placement.replica):
             return self._let_in(request, placement, group, now_ns)
-        if emptied.room_in_ns == 0:
+        if emptied.room_in_ns == 0 and not placement.disturbs:
             group.stop_emptying(request_id)
         return []
 
@@ -120,4 +120,5 @@ class WaitingRoom:
             replica = self._placing.to_empty(request, group, now_ns)
             if replica is not None and replica.emptying_for is None:
                 replica.emptying_for, group.emptying = ticket.id, replica
+                replica.emptying_since_ns = now_ns
                 return

@@ -9,11 +9,11 @@ from longproof.evidence.records import Step
 from longproof.prove.options import ProveOptions
 from longproof.prove.parameters import step_of
 from longproof.quality.plan import QualityPlan
-from longproof.quality.tasks import FAMILIES
+from longproof.quality.tasks import FAMILIES, chance_of
 from longproof.stats.cell import fewest_to_certify
 
 DEFAULT_FAMILIES = ("literal", "multi-key-8", "absent", "code-definition")
-"""One that most models hold, one that falls with length, one that shows a bias for yes or no, and one of real code."""
+"""One that most models hold, one among others alike, one that shows a bias for yes or no, and one of real code."""
 _CURVE_ANSWERS = 8
 _CERTIFY_ANSWERS = 60
 _SHORTEST_TOKENS = 512
@@ -62,8 +62,9 @@ def quality_step(served_tokens: int, options: ProveOptions) -> Step | str:
 def _able(plan: QualityPlan, free: bool) -> QualityPlan:
     """The plan with as many answers as it takes to certify anything, where nobody chose a number (`free`). UsageError
     for a chosen one that is too small: where guesses are right by chance, the bar is higher."""
+    chances = {name: chance_of(FAMILIES[name], min(plan.lengths)) for name in plan.families}
     needs = {
-        name: fewest_to_certify(plan.design(FAMILIES[name].chance).test_at(max(plan.lengths))) for name in plan.families
+        name: fewest_to_certify(plan.design(chance).test_at(max(plan.lengths))) for name, chance in chances.items()
     }
     hardest = max(needs, key=lambda name: needs[name])
     if plan.answers >= needs[hardest]:

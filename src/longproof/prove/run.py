@@ -156,7 +156,7 @@ async def _run(
         workers=workers,
     )
     try:
-        await _calibrate(ctx, budget)
+        await calibrate(ctx, budget)
         dropped = _dropped(ctx, budget, watcher)
         for step in protocol.steps:
             if step.probe not in dropped or _regained(ctx, budget, step, dropped):
@@ -218,7 +218,7 @@ def _fit(budget: RunBudget, protocol: Protocol) -> Fit:
     )
 
 
-async def _calibrate(ctx: ProbeContext, budget: RunBudget) -> None:
+async def calibrate(ctx: ProbeContext, budget: RunBudget) -> None:
     """Three short requests, so that the estimate speaks of this server. They warm the engine up and enter no
     statistic."""
     smallest = smallest_unit_tokens(ctx.protocol)

@@ -12,9 +12,8 @@ from longproof.engines.base import Engine
 from longproof.engines.embedded import EmbeddedOptions, start_embedded
 from longproof.engines.model_files import resolve_model
 from longproof.engines.openai import Known
-from longproof.engines.pd import PdEngine
+from longproof.engines.pd_connect import connect_pair
 from longproof.engines.registry import connect
-from longproof.engines.vllm import VllmEngine
 from longproof.engines.vllm_facts import deployment_of_log
 from longproof.errors import UsageError
 
@@ -119,28 +118,10 @@ class PdTarget:
 
     async def open(self, log_path: Path) -> Engine:  # noqa: ARG002 - their logs are their owners'
         """Connects to both. UsageError where one is no vLLM, or the two are no pair."""
-        if base_url(self.prefill_url) == base_url(self.decode_url):
-            raise UsageError(
-                f"--prefill and --decode are the same server, {base_url(self.decode_url)}",
-                advice="give the URL of each side, or prove the one server by its URL alone",
-            )
-        sides: list[VllmEngine] = []
-        try:
-            for name, url in (("--prefill", self.prefill_url), ("--decode", self.decode_url)):
-                sides.append(await self._side(name, url))
-        except BaseException:
-            for side in sides:
-                await side.aclose()
-            raise
-        return PdEngine(*sides)
-
-    async def _side(self, name: str, url: str) -> VllmEngine:
-        tokenizer = None if self.tokenizer is None else Path(self.tokenizer)
-        engine = await connect(url, model=self.model, api_key=self.api_key, tokenizer=tokenizer)
-        if isinstance(engine, VllmEngine):
-            return engine
-        await engine.aclose()
-        raise UsageError(
-            f"{name} {base_url(url)} is no vLLM: how it would hand KV on is not known",
-            advice="prove vLLM servers started with --kv-transfer-config and the NixlConnector",
+        return await connect_pair(
+            self.prefill_url,
+            self.decode_url,
+            model=self.model,
+            api_key=self.api_key,
+            tokenizer=None if self.tokenizer is None else Path(self.tokenizer),
         )

@@ -24,6 +24,7 @@ from longproof.errors import EngineDied, EngineMisbehaved, EngineUnreachable, Us
 from longproof.quality.haystack import Haystack, TokenizedCorpus, choose_haystack, haystack_text
 from longproof.quality.item import Item, Needle, evidence_text
 from longproof.quality.proof import LengthCheck, first_missing, length_check, without_spaces
+from longproof.quality.question_form import as_asked
 
 __all__ = ["LengthCheck", "ProvenPrompt", "Prover", "length_check", "prove_item"]
 
@@ -44,7 +45,8 @@ class ProvenPrompt:
     needle which the item's own depth speaks of. `distance_tokens`: from where the first of the evidence begins to the
     prompt's end, question and template included; None where no needle stands. `corpus_sha256`: the manifest. `cluster`
     is the same for prompts that share a haystack, whose answers are not independent. `checked_in`: where the needles
-    and the question were looked for. `end`: the prompt's last characters, for people.
+    and the question were looked for. `text_sha256`: of the text behind the nonce; the same text has the same, whenever
+    and of whichever server it is asked. `end`: its last characters, for people.
     """
 
     prompt: Prompt
@@ -57,6 +59,7 @@ class ProvenPrompt:
     corpus_sha256: str | None = None
     cluster: str = ""
     checked_in: str
+    text_sha256: str
     end: str
 
 
@@ -116,6 +119,7 @@ class Prover:
             target_tokens=target_tokens,
             cluster=_cluster_id(members, corpus, target_tokens),
             shared=len(members) > 1,
+            asked=as_asked(item.question, self._route),
         )
         with _explained(target_tokens):
             questions = [await self._without(wanted, member.question) for member in members]
@@ -192,18 +196,21 @@ class Prover:
             corpus_sha256=wanted.corpus.manifest_sha256,
             cluster=wanted.cluster,
             checked_in=checked_in,
+            text_sha256=_sha256(text),
             end=text[-_END_CHARS:],
         )
 
     async def _control(self, item: Item, needles: Sequence[Needle], evidence: str, nonce: str) -> ProvenPrompt:
-        text = _paragraphs(evidence, item.question)
+        text = _paragraphs(evidence, as_asked(item.question, self._route))
         with _explained(0):
             count = await self._count_whole(nonce, text)
             prompt = self._prompt(nonce, text)
             checked_in = _verified(
                 prompt, await self._rendered(prompt), [*(needle.text for needle in needles), item.question]
             )
-        return ProvenPrompt(prompt=prompt, count=count, checked_in=checked_in, end=text[-_END_CHARS:])
+        return ProvenPrompt(
+            prompt=prompt, count=count, checked_in=checked_in, text_sha256=_sha256(text), end=text[-_END_CHARS:]
+        )
 
     # -- counting and checking ----------------------------------------------------------------------------------------
 
@@ -217,7 +224,7 @@ class Prover:
         """Tokens of everything but the filler, with one of the cluster's questions."""
         separator = wanted.corpus.separator
         evidence = "".join(f"{needle.text}{separator}" for needle in wanted.needles).removesuffix(separator)
-        text = _paragraphs(evidence, question)
+        text = _paragraphs(evidence, as_asked(question, self._route))
         key = hashlib.sha256(f"{wanted.nonce}\0{text}".encode()).digest()
         if key not in self._without_filler:
             front = wanted.nonce if self._tally.counts_unsent else _sibling(wanted.nonce)
@@ -239,12 +246,12 @@ class Prover:
             return None
         filler = round((1 - haystack.depths[first]) * haystack.tokens)
         texts = [needle.text for needle in wanted.needles]
-        end = wanted.item.question
+        end = wanted.asked
         if rendered is not None:  # what the template puts behind the user's words
             end += rendered.rpartition(wanted.item.question)[2] if wanted.item.question in rendered else ""
         rest = _paragraphs(wanted.corpus.separator.join(texts[first:]), end)
         if not self._tally.counts_unsent:
-            whole = len(wanted.nonce) + sum(map(len, texts)) + len(wanted.item.question)
+            whole = len(wanted.nonce) + sum(map(len, texts)) + len(wanted.asked)
             return filler + round(without_filler * min(1.0, len(rest) / max(1, whole)))
         if rest not in self._ends:
             self._ends[rest] = await self._tally.text(rest)
@@ -283,7 +290,7 @@ def _verified(prompt: Prompt, rendered: str | None, texts: Sequence[str]) -> str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """One prompt's wishes."""
+    """One prompt's wishes. `asked`: the item's question in the form of the route."""
 
     item: Item
     corpus: TokenizedCorpus
@@ -294,6 +301,7 @@ class _Wanted:
     target_tokens: int
     cluster: str
     shared: bool
+    asked: str
 
     def choose(self, filler_tokens: int, attempt: int, stretch_tokens: int) -> Haystack | None:
         """Of that many tokens, or one less or more where whole units do not make them up."""
@@ -315,7 +323,7 @@ class _Wanted:
         return None
 
     def written(self, haystack: Haystack) -> str:
-        return _paragraphs(haystack_text(self.corpus, haystack, self.needles), self.item.question)
+        return _paragraphs(haystack_text(self.corpus, haystack, self.needles), self.asked)
 
     def unproven(self, why: str, closest_tokens: int | None = None) -> LengthUnproven:
         return LengthUnproven(why, wanted_tokens=self.target_tokens, closest_tokens=closest_tokens)
@@ -367,6 +375,10 @@ def _depth(wanted: _Wanted, haystack: Haystack) -> float | None:
 
 def _paragraphs(*texts: str) -> str:
     return "\n\n".join(text for text in texts if text)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _sibling(nonce: str) -> str:

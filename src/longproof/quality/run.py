@@ -27,7 +27,8 @@ from longproof.quality.item import Family, Item
 from longproof.quality.judging import PROBE, Judged, item_key, judged, stored
 from longproof.quality.plan import QualityPlan
 from longproof.quality.prover import ProvenPrompt, Prover
-from longproof.quality.tasks import FAMILIES
+from longproof.quality.question_form import stops_of
+from longproof.quality.tasks import FAMILIES, chance_of
 from longproof.stats.effective_context import judge, next_ask
 
 _SPARE = 1.5
@@ -53,6 +54,29 @@ async def run(ctx: ProbeContext, plan: QualityPlan) -> None:
     for _ in range(plan.answers):
         for asking in askings:
             await asking.round()
+
+
+async def run_in_turns(sides: Sequence[ProbeContext], plan: QualityPlan) -> None:
+    """Asks two servers the same items of a curve: a family's round on one side, then on the other, A B B A. Where one
+    can do a family's control and the other cannot, both draw the curve. Raises as `run`; ValueError for a climb, whose
+    sides would stop on their own answers."""
+    if plan.mode != "curve":
+        raise ValueError("only a curve is asked in turns")
+    probes = [_Quality(ctx, plan) for ctx in sides]
+    families: list[list[_Asking]] = []
+    for place, name in enumerate(plan.families):
+        begun = [await probe.begun(FAMILIES[name]) for probe in probes]
+        askings = [asking for asking in begun if asking is not None]
+        if len(askings) == len(probes) and any([await asking.controls() for asking in _turned(askings, place)]):
+            families.append(askings)
+    for round_ in range(plan.answers):
+        for place, askings in enumerate(families):
+            for asking in _turned(askings, round_ + place):
+                await asking.round()
+
+
+def _turned(askings: list[_Asking], turn: int) -> list[_Asking]:
+    return askings if turn % 2 == 0 else askings[::-1]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,6 +161,7 @@ class _Quality:
         async def build(_own: str) -> GenerationRequest:
             prompt = await self._prove(item, arm, length, nonce)
             cell.update(end=prompt.end, depth=item.depth if prompt.depth is None else prompt.depth)
+            cell["text_sha256"] = prompt.text_sha256
             if prompt.distance_tokens is not None:
                 cell["distance"] = prompt.distance_tokens
             return GenerationRequest(
@@ -148,6 +173,7 @@ class _Quality:
                 cold=arm != "warm" and not again and ctx.engine.capabilities.cold,
                 seed=ctx.protocol.seed,
                 timeout_s=ctx.protocol.request_timeout_s,
+                extra=stops_of(ctx.protocol.route),
             )
 
         expected = (length or len(item.question) // 3) + item.answer_tokens
@@ -186,7 +212,7 @@ class _Asking:
         self._corpus = corpus
         self._drawn: dict[int, tuple[Item, ...]] = {}
         self._lengths = self._plan.lengths_of(family.needs)
-        self._design = self._plan.design(family.chance, family.needs)
+        self._design = self._plan.design(chance_of(family, min(self._lengths)), family.needs)
         caps = [self._plan.answers]
         if self._plan.mode == "climb":
             caps = [self._design.cap_at(length) for length in self._lengths]

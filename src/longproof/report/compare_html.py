@@ -21,7 +21,16 @@ from longproof.domain.verdict import Fail, Pass
 from longproof.evidence.disk import not_writable, write_whole
 from longproof.report import subject
 from longproof.report.compare_right import RightPart, p_value, right_part
-from longproof.report.compare_text import METRIC_WORDS, answers, how_asked, how_decided, not_told, role_of, speculations
+from longproof.report.compare_text import (
+    METRIC_WORDS,
+    answers,
+    asked_byte_for_byte,
+    how_asked,
+    how_decided,
+    not_told,
+    role_of,
+    speculations,
+)
 from longproof.report.figures import Figure, Legend
 from longproof.report.html import render_page
 from longproof.report.numbers import number
@@ -71,7 +80,7 @@ class Required:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The whole page."""
+    """The whole page. `answers` and `decided` are empty where only questions of quality were asked of both."""
 
     headline: str
     who: tuple[tuple[str, str], ...]
@@ -126,16 +135,21 @@ def build(comparison: Comparison, a: EvidenceView, b: EvidenceView, verdicts: Ga
         parts=tuple(_parts(comparison, pairs_of(a, b))),
         right=None if comparison.quality is None else right_part(comparison.quality, comparison.confidence),
         tests=sum(row.adjusted_p is not None for row in comparison.rows),
-        answers=tuple(answers(comparison)),
-        decided=how_decided(comparison),
-        commands=(
-            ("Make this comparison again, from the evidence alone", "longproof compare A B"),
-            ("Draw this page again", "longproof compare A B --report FILE"),
-            ("Hold a requirement against it", "longproof compare A B --require 'tpot_ratio <= 1.05'"),
-        ),
+        answers=tuple(answers(comparison)) if asked_byte_for_byte(comparison) else (),
+        decided=how_decided(comparison) if comparison.rows else "",
+        commands=tuple(_commands(comparison)),
         version=longproof.__version__,
         digests=(comparison.a.evidence_sha256, comparison.b.evidence_sha256),
     )
+
+
+def _commands(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    yield "Make this comparison again, from the evidence alone", "longproof compare A B"
+    yield "Draw this page again", "longproof compare A B --report FILE"
+    asked = comparison.quality.rows if comparison.quality is not None else ()
+    lengths = [row.length for row in asked if row.length]
+    required = "tpot_ratio <= 1.05" if comparison.rows or not lengths else f"accuracy_difference@{max(lengths)} >= -0.1"
+    yield "Hold a requirement against it", f"longproof compare A B --require '{required}'"
 
 
 def _who(name: str, view: EvidenceView) -> Iterator[tuple[str, str]]:

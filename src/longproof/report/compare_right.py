@@ -75,5 +75,10 @@ def _notes(quality: QualityCompared, confidence: float) -> Iterator[str]:
         f" p-value, adjusted for all {len(quality.rows)} cells (Holm), is at most {1 - confidence:.2g}; 'same' when the"
         f" interval lies within {100 * LEAST_DIFFERENCE:g} points. Without p: a side stopped on its own answers."
     )
+    texts = quality.same_text + quality.other_text
+    if texts:
+        other = quality.other_text
+        rest = f"; in {other} another nonce or tokenizer took other lines for the same length" if other else ""
+        yield f"{quality.same_text} of {texts} questions under filler were the same text on both sides{rest}."
     if quality.unpaired:
         yield f"{quality.unpaired} questions of A were not asked of B, or not the same ones."

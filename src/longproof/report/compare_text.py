@@ -76,8 +76,7 @@ def _card(comparison: Comparison) -> Iterator[RenderableType]:
         yield item("", how_decided(comparison), style="dim")
     if comparison.quality is not None:
         yield from _quality(right_part(comparison.quality, comparison.confidence))
-    outcomes = comparison.outcomes
-    if outcomes.both + outcomes.only_a + outcomes.only_b + outcomes.neither:
+    if asked_byte_for_byte(comparison):
         yield heading("Answers and outcomes")
         yield pairs(answers(comparison))
     yield heading("Findings")
@@ -215,6 +214,13 @@ def _bar(row: Row, span: float) -> str:
         cells[low], cells[high] = "├", "┤"
     cells[place(row.ratio)] = "●"
     return "".join(cells)
+
+
+def asked_byte_for_byte(comparison: Comparison) -> bool:
+    """Whether any prompt of the proof itself went to both, questions of quality aside: else nothing can be said of
+    their outputs and outcomes."""
+    outcomes = comparison.outcomes
+    return bool(outcomes.both + outcomes.only_a + outcomes.only_b + outcomes.neither)
 
 
 def answers(comparison: Comparison) -> list[tuple[str, str]]:

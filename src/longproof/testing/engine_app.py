@@ -54,8 +54,11 @@ class _Generate:
             received_ns=self._state.clock.now_ns(),
             headers=dict(Request(scope).headers),
         )
-        log.requests.append(served)
-        await Exchange(self._state, served, receive, send, chat=self._chat).run()
+        log.began(served)
+        try:
+            await Exchange(self._state, served, receive, send, chat=self._chat).run()
+        finally:
+            log.ended(served)
 
 
 class _Door:

@@ -82,12 +82,19 @@ class EngineLog:
         self.calls: list[Call] = []
         self.requests: list[Served] = []
 
+    def began(self, served: Served) -> None:
+        """A generation request has reached the engine. Called on the server's thread."""
+        self.requests.append(served)
+
+    def ended(self, served: Served) -> None:
+        """It is over, and all of it is filled in. For those who keep a log elsewhere too: override both."""
+
     @property
     def last(self) -> Served:
         """The latest generation request. IndexError when there was none."""
         return self.requests[-1]
 
-    def wait_for(self, condition: Callable[[EngineLog], bool], *, timeout_s: float = 5.0) -> None:
+    def wait_for(self, condition: Callable[[EngineLog], bool], *, timeout_s: float = 60.0) -> None:
         """Blocks until `condition(log)` holds; TimeoutError otherwise. For what the engine notices a little later:
         disconnects."""
         end = time.monotonic() + timeout_s

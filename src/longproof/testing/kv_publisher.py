@@ -32,8 +32,9 @@ class KvEvents:
     `wire` "map" is vLLM's form, "list" SGLang's. `hash_seed` changes every hash and nothing else. `block_tokens`: what
     the engine's blocks are (None = the dialect's). `shift_ids`: added to every token id, as if another tokenizer had
     made them. `lose`: numbers of messages that are only in the replay, `lose_for_ever`: that are not even there.
-    `swap`: messages that are sent after the one behind them. `silent`: nothing is sent. `replay`: there is one, of
-    `buffer_messages`.
+    `swap`: messages that are sent after the one behind them; `double`: that are sent twice. `silent`: nothing is sent.
+    `replay`: there is one, of `buffer_messages`. `ports`: where it publishes and replays, 0 = any free one; a process
+    that takes another one's place needs its ports.
     """
 
     topic: str = ""
@@ -44,9 +45,11 @@ class KvEvents:
     lose: tuple[int, ...] = ()
     lose_for_ever: tuple[int, ...] = ()
     swap: tuple[int, ...] = ()
+    double: tuple[int, ...] = ()
     silent: bool = False
     replay: bool = False
     buffer_messages: int = 10_000
+    ports: tuple[int, int] = (0, 0)
 
 
 class KvPublisher:
@@ -56,7 +59,7 @@ class KvPublisher:
         self.events = events
         self.sent = 0
         self._block = events.block_tokens or block_tokens
-        self._ports = [0, 0]
+        self._ports = list(events.ports)
         self._lock = threading.Lock()
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._buffer: deque[tuple[int, bytes]] = deque(maxlen=events.buffer_messages)
@@ -65,6 +68,17 @@ class KvPublisher:
         self._replaying: threading.Thread | None = None
         self._leave = threading.Event()
         self._number = 0
+        self._subscriptions = 0
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next message."""
+        return self._number
+
+    @property
+    def held_blocks(self) -> int:
+        """Blocks of the cache it publishes."""
+        return len(self._held)
 
     @property
     def endpoint(self) -> str:
@@ -76,17 +90,27 @@ class KvPublisher:
         """Where it replays, None = nowhere."""
         return f"tcp://127.0.0.1:{self._ports[1]}" if self.events.replay else None
 
+    @property
+    def subscriptions(self) -> int:
+        """How many have come in this life. What is published before a feed's has come is lost to it, and it comes a
+        moment after the feed is connected."""
+        with self._lock:
+            while self._context is not None and self._live.poll(0):
+                self._subscriptions += self._live.recv()[:1] == b"\x01"
+            return self._subscriptions
+
     def open(self) -> None:
         """Begins a life."""
         self.close()
         with self._lock:
             self._context = zmq.Context()
-            self._live = self._context.socket(zmq.PUB)
+            self._live = self._context.socket(zmq.XPUB)  # a PUB that can be asked who listens
+            self._live.setsockopt(zmq.XPUB_VERBOSE, 1)
             self._live.set_hwm(100_000)
             self._ports[0] = _bind(self._live, self._ports[0])
             self._buffer.clear()
             self._held.clear()
-            self._number, self._late = 0, None
+            self._number, self._late, self._subscriptions = 0, None, 0
             if self.events.replay:
                 router = self._context.socket(zmq.ROUTER)
                 self._ports[1] = _bind(router, self._ports[1])
@@ -134,7 +158,8 @@ class KvPublisher:
             if number in self.events.swap:
                 self._late = message
                 return
-            self._live.send_multipart(message)
+            for _ in range(2 if number in self.events.double else 1):
+                self._live.send_multipart(message)
             if self._late is not None:
                 self._live.send_multipart(self._late)
                 self._late = None

@@ -36,7 +36,7 @@ from longproof.testing.side_channel import SideChannel
 
 HONEST = Behaviour()
 """An honest llama.cpp with a window of 8,192 tokens."""
-_START_S = 10.0
+_START_S = 60.0
 
 
 class LyingEngine:

@@ -20,6 +20,7 @@ from random import Random
 
 from longproof.quality.corpora.opening import open_corpus
 from longproof.quality.item import Item, closed_book_chance
+from longproof.quality.question_form import ANSWER, QUESTION
 from longproof.quality.tasks import FAMILIES
 from longproof.testing.answers import Asked
 from longproof.testing.fake_tokenizer import TURN_END, TURN_START, tokenizer
@@ -119,14 +120,15 @@ def items_of(
 
 
 def _without_template(text: str) -> str:
-    """Up to the end of the last turn that a user had."""
+    """Up to the end of the last turn that a user had, or of the question in a completion."""
     end, start = (tokenizer().decode((token,)) for token in (TURN_END, TURN_START))
     head, found, tail = text.rpartition(end)
-    return (head if found and tail.strip().startswith(start) else text).rstrip()
+    asked = (head if found and tail.strip().startswith(start) else text).rstrip()
+    return asked.removesuffix(ANSWER).rstrip()
 
 
 def _last_line(text: str) -> str:
-    return text.rstrip().rpartition("\n")[2]
+    return text.rstrip().rpartition("\n")[2].removeprefix(QUESTION)
 
 
 def _depth(item: Item, text: str) -> float:

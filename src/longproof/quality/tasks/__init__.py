@@ -11,7 +11,7 @@ from longproof.quality.tasks.copy import Copy
 from longproof.quality.tasks.count import Counting
 from longproof.quality.tasks.join import Join
 from longproof.quality.tasks.literal import Literal
-from longproof.quality.tasks.multi_key import DenseKeys, MultiKey
+from longproof.quality.tasks.multi_key import DenseKeys, MultiKey, keys_at
 from longproof.quality.tasks.multi_value import MultiValue
 from longproof.quality.tasks.order import SameRequest
 from longproof.quality.tasks.paraphrase import Paraphrase
@@ -42,3 +42,8 @@ _ALL: tuple[Family, ...] = (
 
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 """Name → family: those of our own wording, then those built from the corpus' documents."""
+
+
+def chance_of(family: Family, shortest_tokens: int) -> float:
+    """The most that a guess is worth in any item of at least that many tokens."""
+    return 1 / keys_at(shortest_tokens) if isinstance(family, DenseKeys) else family.chance

@@ -1,4 +1,9 @@
-"""The right one among values of the same form: one of eight, or one of as many as there are stretches of 64 tokens."""
+"""The right one among values of the same form: one of eight, or one of as many as there are stretches of 64 tokens.
+
+What makes this hard is the other keys, and the place among them: a small model finds the first and the last of eight
+more often than those between, whatever stands around them. Filler that only pushes eight keys apart may leave such a
+model as it was; keys that grow with the text do not.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,8 @@ from longproof.quality.item import Item, Needle
 from longproof.quality.tasks.drawing import Fresh, Slot, slots
 from longproof.quality.tasks.wording import THINGS, asks, in_text_order, states
 
-FEWEST_KEYS = 8
+FEWEST_KEYS = 2
+"""One to confuse the asked one with: from 128 tokens on, every length is as densely strewn with keys as any other."""
 TOKENS_PER_KEY = 64
 """A model for which eight keys are easy at any length falls where their number grows with it: Qwen2.5-Coder-0.5B found
 6 of 6 at 979 tokens and 2 of 5 at 3,735."""
@@ -35,6 +41,11 @@ class MultiKey:
         return tuple(_item(self.name, slot, self.keys, corpus) for slot in slots(self.name, seed=seed, n=n))
 
 
+def keys_at(tokens: int) -> int:
+    """Keys of a dense text of that many tokens."""
+    return max(FEWEST_KEYS, tokens // TOKENS_PER_KEY)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseKeys:
     """As many keys as there are stretches of 64 tokens. A longer text keeps the keys of a shorter one and adds more."""
@@ -45,12 +56,12 @@ class DenseKeys:
 
     @property
     def chance(self) -> float:
-        """See `Family.chance`. Longer texts have more keys."""
+        """See `Family.chance`. Longer texts have more keys: `chance_at` says how many."""
         return 1 / FEWEST_KEYS
 
     def items(self, *, seed: int, n: int, corpus: Corpus, target_tokens: int | None = None) -> tuple[Item, ...]:
         """See `Family.items`. Without a length there are as few keys as there ever are."""
-        keys = max(FEWEST_KEYS, (target_tokens or 0) // TOKENS_PER_KEY)
+        keys = keys_at(target_tokens or 0)
         return tuple(_item(self.name, slot, keys, corpus, two_words=True) for slot in slots(self.name, seed=seed, n=n))
 
 

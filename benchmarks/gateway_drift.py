@@ -1,0 +1,230 @@
+"""The gateway's ledger against vLLM's own KV usage, over minutes of mixed load.
+
+    python benchmarks/gateway_drift.py [--minutes 10] [--rate 0.8] [--json FILE]
+
+Short chats, chats that share a long system prompt, conversations turn by turn, long prompts, plain answers, and clients
+that leave (before the first token and after some) go through `longproof serve` to one vLLM. Every half second both are
+read together: `longproof_kv_used_blocks` (of what our requests hold, the part that is filled by now) and
+`vllm:kv_cache_usage_perc` times its usable blocks. Printed: how the difference, ledger less engine, is distributed per
+active request, and for moments with and without a prefill. The target: within two blocks per active request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import aiohttp
+import orjson
+from real_vllm import BLOCK_TOKENS, Planned, Seen, ask, client, gateway, prose, run_script, scrape, total, vllm
+
+SAMPLE_S = 0.5
+TARGET_BLOCKS = 2.0
+THEIRS = frozenset({"vllm:kv_cache_usage_perc", "vllm:num_requests_running", "vllm:num_requests_waiting"})
+OURS = frozenset(
+    {
+        "longproof_kv_used_blocks",
+        "longproof_kv_held_blocks",
+        "longproof_replica_prefilling",
+        "longproof_replica_decoding",
+        "longproof_running_requests",
+    }
+)
+
+
+def fleet(url: str, model: Path) -> str:
+    """One replica whose prompts are counted here, short ones too."""
+    return f"""
+[[replica]]
+name = "vllm"
+url = "{url}"
+tokenizer = "{model}"
+
+[pools]
+long_from = 1500
+
+[queue]
+count_from = 64
+"""
+
+
+class Load:
+    """Everything that goes on, until `until_s`."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, options: argparse.Namespace) -> None:
+        self._session, self._url, self._options = session, url, options
+        self._draw = random.Random(options.seed)
+        self.start_s = time.monotonic()
+        self.until_s = options.minutes * 60
+        self.seen: list[Seen] = []
+        self._systems = [prose(self._draw, 500) for _ in range(3)]
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Arrivals at random, conversations beside them; returns when all have ended."""
+        talks = [asyncio.create_task(self._converse(number)) for number in range(self._options.conversations)]
+        while (now_s := time.monotonic() - self.start_s) < self.until_s:
+            task = asyncio.create_task(self._send(self._planned(now_s)))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            await asyncio.sleep(self._draw.expovariate(self._options.rate))
+        await asyncio.gather(*talks, *self._tasks)
+
+    def _planned(self, now_s: float) -> Planned:
+        draw = self._draw
+        kind = draw.choices(
+            ("chat", "shared", "long", "plain", "leaves", "gone"), weights=(0.35, 0.25, 0.1, 0.08, 0.16, 0.06)
+        )[0]
+        messages = ({"role": "user", "content": prose(draw, draw.randint(10, 200))},)
+        if kind == "shared":
+            messages = ({"role": "system", "content": draw.choice(self._systems)}, *messages)
+        elif kind == "long" or (kind == "gone" and draw.random() < 0.5):
+            messages = ({"role": "user", "content": prose(draw, draw.randint(1_200, 2_600))},)
+        output = min(320, max(8, int(draw.lognormvariate(3.8, 0.8))))
+        return Planned(
+            kind=kind,
+            at_s=now_s,
+            messages=messages,
+            output_tokens=output,
+            leave_after=draw.randint(1, output) if kind == "leaves" else None,
+            leave_s=draw.uniform(0.05, 1.0) if kind == "gone" else None,
+            plain=kind == "plain",
+        )
+
+    async def _send(self, planned: Planned) -> Seen:
+        seen = await ask(self._session, self._url, planned, self.start_s)
+        self.seen.append(seen)
+        return seen
+
+    async def _converse(self, number: int) -> None:
+        """Turns, each with all that was said before."""
+        draw = random.Random(f"{self._options.seed} {number}")
+        while time.monotonic() - self.start_s < self.until_s:
+            said: tuple[Mapping[str, str], ...] = ()
+            for _ in range(draw.randint(2, 6)):
+                said = (*said, {"role": "user", "content": prose(draw, draw.randint(20, 120))})
+                now_s = time.monotonic() - self.start_s
+                if now_s >= self.until_s:
+                    return
+                planned = Planned(kind="turn", at_s=now_s, messages=said, output_tokens=draw.randint(16, 120))
+                seen = await self._send(planned)
+                said = (*said, {"role": "assistant", "content": seen.text})
+                await asyncio.sleep(draw.uniform(0.2, 3.0))
+
+
+async def measure(options: argparse.Namespace) -> tuple[list[dict[str, float]], list[Seen]]:
+    """The samples, and what became of the requests."""
+    model = run_script("export_smollm2.py")
+    directory = Path(tempfile.mkdtemp(prefix="longproof-drift-"))
+    arguments = ("--max-num-seqs", "32", "--max-num-batched-tokens", "512")
+    samples: list[dict[str, float]] = []
+    async with (
+        vllm(directory / "vllm.log", blocks=options.blocks, arguments=arguments) as engine,
+        gateway(directory / "gateway.log", fleet(engine.url, model)) as front,
+        client() as session,
+        client() as looking,
+    ):
+        load = Load(session, front.url, options)
+
+        async def look() -> None:
+            due_s = time.monotonic()
+            while True:
+                ours, theirs = await asyncio.gather(
+                    scrape(looking, front.url, OURS.__contains__), scrape(looking, engine.url, THEIRS.__contains__)
+                )
+                samples.append(joined(ours, theirs, options.blocks, time.monotonic() - load.start_s))
+                due_s = max(due_s + SAMPLE_S, time.monotonic())
+                await asyncio.sleep(due_s - time.monotonic())
+
+        watching = asyncio.create_task(look())
+        await load.run()
+        await asyncio.sleep(3 * SAMPLE_S)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+    return samples, load.seen
+
+
+def joined(ours: Mapping[str, float], theirs: Mapping[str, float], blocks: int, at_s: float) -> dict[str, float]:
+    """One moment. The null block is none of the usable ones, and its usage is none of vLLM's."""
+
+    def kv(name: str) -> float:
+        return sum(v for k, v in ours.items() if k.split("{")[0] == name and 'stage="kv"' in k)
+
+    return {
+        "at_s": at_s,
+        "ledger": kv("longproof_kv_used_blocks"),
+        "held": kv("longproof_kv_held_blocks"),
+        "engine": total(theirs, "vllm:kv_cache_usage_perc") * (blocks - 1),
+        "active": total(ours, "longproof_running_requests"),
+        "prefilling": total(ours, "longproof_replica_prefilling"),
+        "engine_active": total(theirs, "vllm:num_requests_running"),
+    }
+
+
+def quantile(values: list[float], share: float) -> float:
+    """The smallest that at least this share does not exceed; nan of none."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else float("nan")
+
+
+def report(samples: list[dict[str, float]], seen: list[Seen]) -> dict[str, object]:
+    """Prints the table; the figures of the last line."""
+    kinds = Counter(one.kind for one in seen)
+    print(f"{len(samples)} samples, {len(seen)} requests: {', '.join(f'{k} {n}' for k, n in sorted(kinds.items()))}")
+    failed = [one for one in seen if not one.done and not one.left]
+    active = [row for row in samples if row["active"] > 0]
+    idle = [row for row in samples if row["active"] == 0 and row["engine_active"] == 0]
+    parts = {
+        "all": active,
+        "no prefill": [row for row in active if row["prefilling"] == 0],
+        "in prefill": [row for row in active if row["prefilling"] > 0],
+    }
+    columns = "".join(f"{name:>8}" for name in ("p1", "p5", "p50", "p95", "p99"))
+    print(f"{'ledger - engine, blocks per active request':<44}{'n':>6}{columns}{'within':>9}")
+    told: dict[str, object] = {}
+    for name, rows in parts.items():
+        apart = [(row["ledger"] - row["engine"]) / row["active"] for row in rows]
+        within = sum(abs(one) <= TARGET_BLOCKS for one in apart) / len(apart) if apart else float("nan")
+        cells = "".join(f"{quantile(apart, q):>8.2f}" for q in (0.01, 0.05, 0.5, 0.95, 0.99))
+        print(f"{name:<44}{len(rows):>6}{cells}{within:>9.1%}")
+        told[name] = {"n": len(rows), "within": within, "p50": quantile(apart, 0.5)}
+        told[name] |= {"p1": quantile(apart, 0.01), "p99": quantile(apart, 0.99)}  # type: ignore[operator]
+    mean = sum(row["ledger"] - row["engine"] for row in active) / max(1, len(active))
+    print(f"mean difference {mean:+.2f} blocks of {sum(r['engine'] for r in active) / max(1, len(active)):.1f} in use")
+    most = [max((row[name] for row in idle), default=0.0) for name in ("ledger", "engine")]
+    print(f"idle ({len(idle)} samples): ledger at most {most[0]:.0f}, engine {most[1]:.0f}")
+    print("the worst:")
+    for row in sorted(active, key=lambda row: -abs(row["ledger"] - row["engine"]) / row["active"])[:8]:
+        print("  " + "  ".join(f"{key} {value:.1f}" for key, value in row.items()))
+    ends = samples[-1]
+    told |= {"failed": len(failed), "left_in_ledger": ends["ledger"], "left_in_engine": round(ends["engine"], 1)}
+    for one in failed[:5]:
+        print(f"failed: {one.kind} {one.status} {one.error}")
+    return told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--rate", type=float, default=0.8, help="requests per second, conversations aside")
+    parser.add_argument("--conversations", type=int, default=3)
+    parser.add_argument("--blocks", type=int, default=480, help=f"KV blocks of {BLOCK_TOKENS} tokens")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, dest="json_file")
+    options = parser.parse_args()
+    samples, seen = asyncio.run(measure(options))
+    told = report(samples, seen)
+    if options.json_file:
+        options.json_file.write_bytes(orjson.dumps({"verdict": told, "samples": samples}))
+    print(f"load {os.getloadavg()[0]:.1f}; {json.dumps(told)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Of what is held, what is in the cache by now."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from longproof.policy.controller import Controller
+from longproof.policy.controller_config import ControllerConfig, WatermarkRule
+from longproof.testing.controllers import MS, LeastBacklog, S, arrival, replica_rule
+
+
+def gateway_of(step_tokens: int | None = None) -> Controller:
+    """Blocks of ten tokens, 1,000 tokens a second."""
+    rule = replace(replica_rule(capacity_blocks=1_000, block_tokens=10), step_tokens=step_tokens)
+    config = ControllerConfig(replicas=(rule,), watermark=WatermarkRule(stop=1.0, resume=1.0))
+    return Controller(config, LeastBacklog())
+
+
+def used(gateway: Controller, now_ns: int) -> int:
+    return gateway.snapshot(now_ns).replicas[0].stages[0].used_blocks
+
+
+@pytest.mark.parametrize("names", [(), tuple(range(100))])
+def test_one_prefill_after_the_other_when_two_came_together(names: tuple[int, ...]) -> None:
+    gateway = gateway_of()
+    gateway.on_arrival(arrival("a", 1_000, blocks=names), 0)
+    gateway.on_arrival(arrival("b", 500, blocks=tuple(-name - 1 for name in names[:50])), 0)
+    assert [used(gateway, ms * MS) for ms in (0, 500, 2_000)] == [0, 50, 100]
+    gateway.on_first_token("a", 2 * S)
+    assert [used(gateway, ms * MS) for ms in (2_000, 2_300)] == [100, 130]
+
+
+def test_a_steps_blocks_are_taken_when_it_begins() -> None:
+    gateway = gateway_of(step_tokens=200)
+    gateway.on_arrival(arrival("a", 1_000), 0)
+    gateway.on_arrival(arrival("b", 90), 0)
+    # at 450 ms two steps are done and the third is at hand; b gets what is left of the last step: nothing
+    assert [used(gateway, ms * MS) for ms in (0, 450, 850)] == [20, 60, 100]
+    gateway.on_arrival(arrival("c", 90), S)
+    gateway.on_first_token("a", S)
+    assert used(gateway, S) == 100 + 9 + 9  # both fit into one step
+
+
+def test_nothing_is_filled_when_a_request_is_only_counted() -> None:
+    gateway = gateway_of()
+    gateway.on_arrival(arrival("a", 1_000, exact=False), 0)
+    stage = gateway.snapshot(S).replicas[0].stages[0]
+    assert (stage.held_blocks, stage.used_blocks) == (100, 0)
+
+
+def test_a_prefix_that_streams_use_is_filled_whoever_else_waits_with_it() -> None:
+    gateway, names = gateway_of(), tuple(range(50))
+    gateway.on_arrival(arrival("a", 500, 10, blocks=names), 0)
+    gateway.on_first_token("a", 500 * MS)
+    gateway.on_arrival(arrival("b", 800, blocks=(*names, *range(100, 130))), S)
+    assert used(gateway, S) == 50
+    gateway.on_first_token("b", 2 * S)
+    assert used(gateway, 2 * S) == 80
