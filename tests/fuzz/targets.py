@@ -40,7 +40,7 @@ from longproof.gateway.ledger_journal import read_segment
 from longproof.gateway.owner_fields import FieldRule
 from longproof.gateway.prefixes import NAME_PATTERN
 from longproof.gateway.prompt_text import text_names, text_size
-from longproof.gateway.replies import busy_in_stream, error_at_first, is_error_event, role_events
+from longproof.gateway.replies import busy_in_stream, error_at_first, is_error_event, tokenless_events
 from longproof.gateway.sse_events import EventFlow
 from longproof.gateway.template_limits import Budget
 from longproof.gateway.tracing import _PARENT
