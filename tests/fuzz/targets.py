@@ -129,7 +129,7 @@ def events(data: bytes) -> None:
         assert min(usage.prompt_tokens or 0, usage.completion_tokens or 0, usage.cached_tokens or 0) >= 0
     busy_in_stream(data)
     is_error_event(data)
-    assert role_events(data) >= 0
+    assert min(tokenless_events(data, begun=begun) for begun in (False, True)) >= 0
     error_at_first(data)
     problem = engine_problem(500, data)
     assert problem is None or orjson.loads(problem.body())["error"]["message"]
