@@ -13,7 +13,8 @@ their first. What that costs them is in the table (ttft): one engine can protect
 `--long-prefill-token-threshold`: what one prompt gets of a step while others are there.
 
 Printed: preemptions by vLLM's own counter; time to first token, time per output token (a request's mean) and between
-tokens of the chats, with 95 % intervals (order statistics; – where n is too small for an end); what became of the giants; and a last line of figures.
+tokens of the chats, with 95 % intervals (order statistics; – where there are too few for an end); what became of the
+giants; and a last line of figures.
 """
 
 from __future__ import annotations
