@@ -17,8 +17,6 @@ import httpx
 import orjson
 import psutil
 
-from longproof.testing.tokenizer_files import write_tokenizer_files
-
 HERE = Path(__file__).parent
 SILENCE_S = 4.0
 """How long an engine may send nothing before the gateway gives it up."""
@@ -185,7 +183,6 @@ class Gateway:
         self.port, self.state, self.lives = free_port(), disk.path, 0
         self.url = f"http://127.0.0.1:{self.port}"
         self._file, self._log, self._clock = directory / "fleet.toml", directory / "gateway.log", clock
-        write_tokenizer_files(directory / "tokenizer")
         self._file.write_text(_fleet(engines, self.port, self.state, silence_s, embedded=embedded))
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -293,7 +290,6 @@ name = "{engine.name}"
 url = "http://127.0.0.1:{engine.port}"
 kv_events = "tcp://127.0.0.1:{engine.kv_ports[0]}"
 kv_replay = "tcp://127.0.0.1:{engine.kv_ports[1]}"
-tokenizer = "tokenizer"
 """)
     if embedded:
         parts.append("""[[engine]]
