@@ -373,7 +373,7 @@ class Controller:
         if request.replica is not None:
             replica = self._replicas[request.replica]
             if end.kind is EndKind.FAILED:
-                replica.failed(now_ns)
+                replica.failed(request.dispatched_ns, now_ns)
             elif end.kind is EndKind.COMPLETED:
                 replica.worked()
             if request.stretch is not None and end.cached_tokens is not None:

@@ -75,6 +75,8 @@ class Replica:
         self.preemptions = 0
         self._breaker = breaker
         self._failures = 0
+        self._openings = 0
+        self._opened_ns = -1
         self._excess: dict[str, int] = {}
         self._usage_has_cache = False
 
@@ -102,12 +104,16 @@ class Replica:
         """Send nothing before then."""
         self.not_before_ns = max(self.not_before_ns, until_ns)
 
-    def failed(self, now_ns: int) -> None:
-        """A request broke there. After enough of them in a row it is left alone, longer each time."""
+    def failed(self, sent_ns: int, now_ns: int) -> None:
+        """A request that was sent then broke there. After enough of them in a row it is left alone, longer each time.
+        What was sent before that broke by the same trouble, and says nothing new."""
+        if sent_ns <= self._opened_ns:
+            return
         self._failures += 1
-        over = self._failures - self._breaker.failures
-        if over >= 0:
-            self.leave_alone(now_ns + min(self._breaker.longest_ns, self._breaker.open_ns << min(over, 20)))
+        if self._failures >= self._breaker.failures:
+            self.leave_alone(now_ns + min(self._breaker.longest_ns, self._breaker.open_ns << min(self._openings, 20)))
+            self._openings += 1
+            self._opened_ns = now_ns
 
     def refused(self, retry_after_ns: int, now_ns: int) -> None:
         """Its engine is busy and has asked to be left alone so long."""
@@ -116,7 +122,7 @@ class Replica:
 
     def worked(self) -> None:
         """It produced something."""
-        self._failures = 0
+        self._failures = self._openings = 0
         self.refused_busy = False
 
     # ── what is on its way there, from here and from other gateways ───────────────────────────────────────────────
@@ -405,6 +411,7 @@ class Replica:
         for name in self.ledger.accounts:
             self.ledger.set_foreign(name, 0)
         self._own_prefilling = self._own_decoding = self._own_pending_tokens = self._own_pending_ns = 0
-        self.busy_until_ns = self.not_before_ns = self._failures = 0
+        self.busy_until_ns = self.not_before_ns = self._failures = self._openings = 0
+        self._opened_ns = -1
         self.sample = self.alone_for = self.prefill_seen = None
         self._excess.clear()
