@@ -19,7 +19,7 @@ from longproof.domain.request import Route
 from longproof.gateway.ask import Ask
 from longproof.gateway.downstream import Downstream
 from longproof.gateway.exchange import Exchange, Surroundings
-from longproof.gateway.intake import Intake, parsed
+from longproof.gateway.intake import PIECES_FROM_BYTES, Intake, long_json_object, parsed
 from longproof.gateway.keys import KeyRing, KeyRule, require_within
 from longproof.gateway.ports import Counted
 from longproof.gateway.wire_body import engine_body
@@ -87,7 +87,8 @@ class Generations:
         if len(body) < _LARGE_BYTES:
             return parsed(body, route, request_id=request_id, rule=self._intake.fields)
         async with self._large:  # one at a time: between two of them the loop has its turn
-            return parsed(body, route, request_id=request_id, rule=self._intake.fields)
+            fields = await long_json_object(body) if len(body) >= PIECES_FROM_BYTES else None
+            return parsed(body, route, request_id=request_id, rule=self._intake.fields, fields=fields)
 
     async def _exchanged(self, request: BaseRequest, ask: Ask, rule: KeyRule) -> StreamResponse:
         replicas = self._around.fleet.serving(ask.model)
