@@ -39,7 +39,7 @@ from chaos.truth import Kill, Truth, generations_in
 WIDTH = 14
 """Clients that ask at the same time."""
 REST_S = 8.0
-OUTCOMES = ("completed", "left", "error", "refused", "broken", "unreached", "silent")
+OUTCOMES = ("completed", "left", "error", "refused", "broken", "unreached", "silent", "garbled")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -194,8 +194,10 @@ def _not_booked(books: Books) -> dict[str, int]:
     """Tokens that engines made and that are not on the books, by what hid them."""
     missing = collections.Counter[str]()
     for asked in books.truth.asked:
-        rows = books.rows(asked)
-        made = sum(made.output_tokens for made in books.of_number.get(asked.number, ()))
+        rows, generations = books.rows(asked), books.of_number.get(asked.number, [])
+        if any(made.ending is None for made in generations):
+            continue  # its engine was killed: what it had made is not known
+        made = sum(made.output_tokens for made in generations)
         booked = sum(end.output_tokens for intent, end in rows if intent.replica != "embedded")
         ending = next((end.ending for _, end in rows if end.ending != "rejected"), "rejected")
         missing[f"{ending}, {'streamed' if asked.streamed else 'plain'}"] += made - booked

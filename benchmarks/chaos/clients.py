@@ -86,6 +86,8 @@ class Clients:
             return "unreached"
         except (aiohttp.ClientError, ConnectionError):
             return "broken"
+        except ValueError:
+            return "garbled"
 
     def _body(self, asked: Asked) -> dict[str, Any]:
         rng, long = self._rng, "reader" in asked.kind

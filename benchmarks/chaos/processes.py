@@ -275,6 +275,7 @@ def _fleet(engines: list[Engine], port: int, state: Path, silence_s: float, *, e
 port = {port}
 state = "{state}"
 decision_log = "{state}/decisions.jsonl"
+decision_log_files = 1000
 silence = "{silence_s:g}s"
 stall = "{STALL_S:g}s"
 keepalive = "500ms"

@@ -80,7 +80,7 @@ class Asked:
 
     `outcome`: completed, error (an error object, or a status of 500 and more but 503), refused (any other status), left
     (the client went, as planned), broken (the connection went), unreached (no connection), silent (no end within a
-    minute)."""
+    minute), garbled (an event or answer that is no JSON)."""
 
     number: int
     episode: int

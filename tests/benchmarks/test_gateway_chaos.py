@@ -135,6 +135,7 @@ REJECTED = row(ending=Ending.REJECTED, output=0, replica="r1", entry="g-1-0")
     [
         ("each_client_has_one_end", {"asked": {"ends": 2}}),
         ("each_client_has_one_end", {"asked": {"outcome": "silent"}}),
+        ("each_client_has_one_end", {"asked": {"outcome": "garbled"}}),
         ("connections_break_with_the_gateway_alone", {"asked": {"outcome": "broken"}}),
         ("connections_break_with_the_gateway_alone", {"asked": {"outcome": "unreached"}}),
         ("waiting_is_told_where_it_helps", {"asked": {"status": 503}}),

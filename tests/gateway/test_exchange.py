@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gateway_standin import Shell
@@ -24,7 +26,7 @@ Until = Callable[..., Awaitable[None]]
 SLOW = HONEST.but(token_s=0.05)
 
 
-def events_of(raw: bytes) -> list[dict[str, object]]:
+def events_of(raw: bytes) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in raw.split(b"\n") if line.startswith(b"data: {")]
 
 
@@ -159,14 +161,17 @@ async def test_nothing_is_generated_twice_when_an_engine_dies_before_its_answer(
     assert len(second.log.requests) == 0
 
 
+@pytest.mark.parametrize("options", [{}, {"stream_options": {"include_usage": True}}])
 async def test_the_stream_ends_with_an_error_event_when_the_engine_cuts_it(
-    shell: Start,
+    shell: Start, options: dict[str, object]
 ) -> None:  # hindsight#1567
     first, second = lying_engine(HONEST.lying(CutStream(after_tokens=3, where="in_event"))), lying_engine()
     async with first as one, second as two:
         gateway = await shell([one, two])
-        response = await gateway.chat(stream=True)
+        response = await gateway.chat(stream=True, **options)
         raw = await response.read()
+    assert len(events_of(raw)) == 5  # the role, three tokens, the error: each can be read, and nothing stands between
+    assert raw.count(b"data: ") == 6
     last = [line for line in raw.split(b"\n") if line.startswith(b"data: ")][-2:]
     assert json.loads(last[0][6:])["error"]["code"] == "replica_lost"
     assert last[1] == b"data: [DONE]"
@@ -306,6 +311,31 @@ async def test_a_slow_reader_stops_the_engines_stream_when_its_buffers_are_full(
     assert engine.log.last.output_tokens < events
 
 
+async def test_a_reader_who_pauses_gets_the_whole_stream_when_he_goes_on(shell: Start) -> None:
+    # 8,000 events of about 200 bytes: 1.6 MB, far more than is buffered for a client (64 KiB, in the kernel 256 KiB)
+    engine = lying_engine(HONEST.but(token_s=0.0, window_tokens=1_000_000))
+    async with engine as url:
+        gateway = await shell([url])
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            slow.connect(("127.0.0.1", int(gateway.url.rpartition(":")[2])))
+            reader, writer = await asyncio.open_connection(sock=slow.dup(), limit=4_096)
+            writer.write(post(stream=True, max_tokens=8_000))
+            for _ in range(100):  # away, for about as long as the engine takes to fill all buffers
+                await asyncio.sleep(0.002)
+            raw = b""
+            while not raw.endswith(b"0\r\n\r\n"):
+                raw += await reader.read(1 << 16)
+                if len(raw) % 7 == 0:
+                    await asyncio.sleep(0.001)
+            writer.close()
+    events = events_of(re.sub(rb"\r\n[0-9a-f]+\r\n", b"", raw))  # without what frames the chunks
+    deltas = [choice["delta"].get("content") or "" for event in events for choice in event["choices"]]
+    assert "".join(deltas) == engine.log.last.text
+    assert [end.output_tokens for end in gateway.books.ends] == [8_000]
+    assert [end.kind for end in gateway.controller.ended.values()] == [EndKind.COMPLETED]
+
+
 async def test_a_request_is_served_by_its_bound_when_counting_breaks(
     shell: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -328,3 +358,18 @@ async def test_the_exact_length_is_told_when_the_controller_asks_for_it(shell: S
     assert response.status == 200
     (counted,) = gateway.controller.names("counted")
     assert gateway.books.intents[0].input_tokens == counted
+
+
+async def test_whoever_is_connected_is_served_when_the_gateway_drains(shell: Start) -> None:
+    async with lying_engine() as url:
+        gateway = await shell([url])
+        clients = [socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2]))) for _ in range(5)]
+        for client in clients:
+            client.sendall(post(max_tokens=2))
+        # nobody has accepted them: the event loop had no turn since
+        cut_off = await gateway.listener.drain(grace_s=0, within_s=30)
+        answers = [await asyncio.to_thread(client.recv, 64) for client in clients]
+        for client in clients:
+            client.close()
+    assert cut_off == 0
+    assert [answer.split(b"\r\n")[0] for answer in answers] == [b"HTTP/1.1 200 OK"] * 5

@@ -94,16 +94,41 @@ class Downstream:
 
     async def send(self, data: bytes) -> None:
         """Passes on part of the engine's stream. ReaderStalled, ConnectionError."""
-        writer, transport = self._writer, self._request.transport
+        writer = self._writer
         assert writer is not None
-        if transport is None:
-            raise ConnectionResetError("the client has left")
         self.first_byte = True
         self._between_events = data.endswith(b"\n\n")
         self.written_s = self._loop.time()
         await writer.write(data, drain=False)
-        if transport.get_write_buffer_size() > _HIGH_BYTES:
-            await self._drained(writer)
+        await self.taken()
+
+    def put(self, data: bytes) -> bool:
+        """As `send`, after it, and without waiting: False when the client should first take what is there (`taken`).
+        ConnectionError."""
+        writer, transport = self._writer, self._request.transport
+        assert writer is not None
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the client has left")
+        self._between_events = data.endswith(b"\n\n")
+        self.written_s = self._loop.time()
+        # the head went out with the first part: from then on a part of a body is its length and itself
+        transport.write(b"%x\r\n%b\r\n" % (len(data), data) if writer.chunked else data)
+        return transport.get_write_buffer_size() <= _HIGH_BYTES
+
+    async def taken(self) -> None:
+        """Waits until the client has taken most of what is buffered; meanwhile nothing more should be read from the
+        engine. ReaderStalled, ConnectionError."""
+        writer, transport = self._writer, self._request.transport
+        assert writer is not None
+        if transport is None:
+            raise ConnectionResetError("the client has left")
+        if transport.get_write_buffer_size() <= _HIGH_BYTES:
+            return
+        try:
+            async with asyncio.timeout(self._stall_s):
+                await writer.drain()
+        except TimeoutError:
+            raise ReaderStalled(f"the client took nothing for {self._stall_s:g} s") from None
 
     async def fail(self, problem: Problem) -> StreamResponse:
         """The refusal or failure, in whatever form is still possible; ends the answer."""
@@ -149,14 +174,6 @@ class Downstream:
     async def _write_last(self, data: bytes) -> None:
         assert self._response is not None
         await self._response.write(data)
-
-    async def _drained(self, writer: StreamWriter) -> None:
-        """Waits until the client has taken what is buffered; meanwhile nothing more is read from the engine."""
-        try:
-            async with asyncio.timeout(self._stall_s):
-                await writer.drain()
-        except TimeoutError:
-            raise ReaderStalled(f"the client took nothing for {self._stall_s:g} s") from None
 
     def _on_beat(self) -> None:
         now_s = self._loop.time()

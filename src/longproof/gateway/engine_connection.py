@@ -1,19 +1,19 @@
 """One kept connection to an engine, and one answer that comes over it.
 
-    ask ─▶ head and body go to the socket ─▶ … ─▶ status and headers: `began` ─▶ `read_some` … ─▶ whole
-                                                                        │ nobody reads: the socket is paused
+    ask ─▶ head and body go to the socket ─▶ … ─▶ status and headers: `began` ─▶ `read_some`, `pipe` … ─▶ whole
+                                                                        │ nobody takes it: the socket is paused
     a connection whose answer is whole, and that both sides keep, goes back to `at_rest`
 
-httptools (llhttp) reads HTTP in the callback of the socket's read; bytes wait with the answer for whoever reads it. A
-connection has one request at a time, and nothing of a next one is on its way before the answer is whole: what comes
-unasked closes it.
+httptools (llhttp) reads HTTP in the callback of the socket's read; bytes wait with the answer for whoever reads it, or
+go on in that same callback (`pipe`): a chunk of a stream wakes no task. A connection has one request at a time, and
+nothing of a next one is on its way before the answer is whole: what comes unasked closes it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import TypeAlias, cast
 
 import httptools
 
@@ -28,16 +28,31 @@ class Lost(Exception):  # noqa: N818 - named for what happened
     """The connection broke after the request was sent, or what came over it is not HTTP."""
 
 
+Sink: TypeAlias = Callable[[bytes], bool]
+"""Takes the next bytes of an answer; False: for now it wants no more. What it raises ends the `pipe`."""
+
+
 class Answer:
     """What an engine answers. `headers` by lower-case name; of a repeated one the last. One reader at a time."""
 
-    __slots__ = ("_connection", "_parts", "_problem", "_waiter", "_waiting_bytes", "headers", "status", "whole")
+    __slots__ = (
+        "_connection",
+        "_parts",
+        "_problem",
+        "_sink",
+        "_waiter",
+        "_waiting_bytes",
+        "headers",
+        "status",
+        "whole",
+    )
 
     def __init__(self, connection: EngineConnection) -> None:
         self._connection: EngineConnection | None = connection
         self._parts: list[bytes] = []
         self._waiting_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
+        self._sink: Sink | None = None
         self._problem: Exception | None = None
         self.status = 0
         """0 until it has begun."""
@@ -56,10 +71,24 @@ class Answer:
             if self.whole:
                 return b""
             await self._more()
-        parts, self._parts, self._waiting_bytes = self._parts, [], 0
+        return self._taken()
+
+    async def pipe(self, sink: Sink) -> bool:
+        """Gives all that comes of the body to `sink`, the moment it comes. True at its end, False when `sink` wanted no
+        more: the engine waits then, until this is called again. Lost, and whatever `sink` raises."""
+        if self._parts and not sink(self._taken()):
+            return False
+        self._sink = sink
         if self._connection is not None:
-            self._connection.drained()
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            self._connection.resume()
+        try:
+            while self._sink is not None:
+                if self.whole and self._problem is None:
+                    return True
+                await self._more()
+            return False
+        finally:
+            self._sink = None
 
     async def read(self, most_bytes: int | None = None) -> bytes:
         """The whole body; with `most_bytes`, no more of it than that many. Lost."""
@@ -78,6 +107,12 @@ class Answer:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort()
+
+    def _taken(self) -> bytes:
+        parts, self._parts, self._waiting_bytes = self._parts, [], 0
+        if self._connection is not None:
+            self._connection.resume()
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def _more(self) -> None:
         if self._problem is not None:
@@ -106,8 +141,24 @@ class Answer:
         self._problem, self._connection = problem, None
         self.wake()
 
+    def came(self) -> None:
+        """All of one read of the socket was taken in."""
+        sink = self._sink
+        if sink is not None and self._parts:
+            try:
+                if sink(self._taken()):
+                    if not self.whole:
+                        return
+                else:
+                    self._sink = None
+                    if self._connection is not None:
+                        self._connection.pause()
+            except Exception as problem:  # it belongs to whoever waits in `pipe`
+                self._problem = problem
+        self.wake()
+
     def wake(self) -> None:
-        """Something of it has come."""
+        """Whoever waits has something to see."""
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
@@ -170,8 +221,14 @@ class EngineConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def drained(self) -> None:
-        """Its answer was read as far as it has come."""
+    def pause(self) -> None:
+        """Enough has come for now."""
+        if not self._paused and self.open and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """What has come was taken."""
         if self._paused:
             self._paused = False
             if self._transport is not None and not self._transport.is_closing():
@@ -194,7 +251,7 @@ class EngineConnection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as problem:
             if answer.whole:  # more came than the answer
                 self.abort()
-                answer.wake()
+                answer.came()
             else:
                 self._break(f"its answer is not HTTP/1.1: {problem}")
             return
@@ -203,7 +260,7 @@ class EngineConnection(asyncio.Protocol):
             return
         if answer.whole:
             self._rest()
-        answer.wake()
+        answer.came()
 
     def eof_received(self) -> None:
         answer = self._answer
@@ -242,10 +299,8 @@ class EngineConnection(asyncio.Protocol):
         self._until_close = "content-length" not in headers and "chunked" not in headers.get("transfer-encoding", "")
 
     def on_body(self, data: bytes) -> None:
-        if self._answer is not None and not self._answer.take(data) and not self._paused:
-            assert self._transport is not None
-            self._paused = True
-            self._transport.pause_reading()
+        if self._answer is not None and not self._answer.take(data):
+            self.pause()
 
     def on_message_complete(self) -> None:
         if self._in_body and self._answer is not None and self._parser is not None:
@@ -258,10 +313,10 @@ class EngineConnection(asyncio.Protocol):
         """The answer is whole. Kept is what the engine keeps, too."""
         self._answer = None
         self._in_body, self._head_bytes = False, 0
-        self.drained()
+        self.resume()
         assert self._transport is not None
-        if not self._kept:
-            self._transport.close()
+        if not self._kept or self._transport.get_write_buffer_size():
+            self._transport.abort()  # the engine ends it, or has answered without having read all it was sent
         elif self.open:
             self._at_rest(self)
 

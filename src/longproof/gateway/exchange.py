@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 
 from aiohttp.web import StreamResponse
 
@@ -39,7 +40,7 @@ from longproof.gateway.replies import (
     error_at_first,
     is_error_event,
     problem_of,
-    role_events,
+    tokenless_events,
 )
 from longproof.gateway.sse_events import EventFlow
 from longproof.gateway.upstream import Answer, Lost, Refused, Unreached, retry_after_ns
@@ -84,8 +85,8 @@ class Exchange:
         "_passed_tokens",
         "_placed",
         "_reported",
-        "_textless",
         "_ticket",
+        "_tokenless",
         "_usage",
         "end",
     )
@@ -111,7 +112,7 @@ class Exchange:
         """Of a pair: what its prefill side had cached. Its decode side calls cached whatever it was handed."""
         self._first_token_ns: int | None = None
         self._passed_tokens = 0
-        self._textless = 0
+        self._tokenless = 0
         """Events that were passed on and carry no token."""
         self._reported = 0
         self.end = EndKind.CANCELLED
@@ -217,11 +218,13 @@ class Exchange:
                 raise SideFailed(side_problem("decode", 502, error))
             self._ask.drop_body()  # nothing will be sent a second time
             await down.open()
-            while data:
+            while data and not down.first_byte:
                 if out := flow.take(data):
                     await down.send(out)
                 self._note(flow, data)
-                data = await answer.read_some()
+                data = b"" if down.first_byte else await answer.read_some()
+            while not await answer.pipe(partial(self._pass_on, flow)):
+                await down.taken()
             if rest := flow.end():
                 await down.send(rest)
         finally:
@@ -234,14 +237,22 @@ class Exchange:
             self.end = EndKind.COMPLETED
         return await down.end()
 
+    def _pass_on(self, flow: EventFlow, data: bytes) -> bool:
+        """What came from the engine, to the client: called for every read of every stream."""
+        out = flow.take(data)
+        go_on = not out or self._down.put(out)
+        self._note(flow, data)
+        return go_on
+
     def _note(self, flow: EventFlow, data: bytes) -> None:
         """Progress, for ledger and books: coarse, since it is called for every chunk."""
-        if self._first_token_ns is None:
-            self._textless += role_events(data)
+        self._tokenless += tokenless_events(data, begun=self._first_token_ns is not None)
         if is_error_event(data):
             flow.failed = True
-            self._textless += 1
-        tokens = self._passed_tokens = max(0, flow.events - self._textless)
+            self._tokenless += 1
+        if flow.usage is not None:
+            return  # it says the number itself, and the end is here
+        tokens = self._passed_tokens = max(0, flow.events - self._tokenless)
         if self._first_token_ns is None:
             if tokens:
                 self._first_token()

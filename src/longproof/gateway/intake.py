@@ -10,8 +10,9 @@ What it does not understand it leaves to the engine: the body goes upstream as i
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeAlias, cast
 
 import orjson
 from aiohttp.web import BaseRequest, RequestPayloadError
@@ -33,6 +34,8 @@ _LARGE_BYTES, _READ_TOGETHER = 256 << 10, 4
 """Of bodies that are longer, so many go on being read per turn of the loop: 2 ms of work."""
 PIECES_FROM_BYTES = 2 << 20
 """About 4 ms of parsing; longer bodies are parsed in pieces (`json_pieces`)."""
+DEEPEST = 200
+Container: TypeAlias = "Json | list[object]"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,9 +49,12 @@ class Intake:
     open_bytes: int = 0
     weighing: asyncio.Lock = field(default_factory=asyncio.Lock)
     turns: Turns = field(default_factory=lambda: Turns(_READ_TOGETHER))
+    _arriving: dict[str, int] = field(default_factory=dict[str, int])
+    """Bytes of bodies that are not whole yet, by key."""
 
-    async def read(self, request: BaseRequest) -> bytes:
-        """The whole body; its bytes count as open until they are given to `release`. ApiError 413, 408, 415, 503."""
+    async def read(self, request: BaseRequest, key: str = "") -> bytes:
+        """The whole body; its bytes count as open until they are given to `release`. Those that are still arriving with
+        one `key` may take half of what all may. ApiError 413, 408, 415, 503."""
         _require_plain(request)
         announced = request.content_length
         if announced is not None and announced > self.body_limit_bytes:
@@ -69,8 +75,11 @@ class Intake:
                 while part := await reader.readany():
                     held += len(part)
                     self.open_bytes += len(part)
+                    self._arriving[key] = self._arriving.get(key, 0) + len(part)
                     if held > self.body_limit_bytes:
                         raise _too_large(self.body_limit_bytes, None)
+                    if key and self._arriving[key] > max(self.open_limit_bytes // 2, self.body_limit_bytes):
+                        raise _too_much_open(self.open_limit_bytes // 2)
                     if self.open_bytes > self.open_limit_bytes:
                         raise _too_much_open(self.open_limit_bytes)
                     if whole is None:
@@ -90,6 +99,9 @@ class Intake:
             if isinstance(problem, RequestPayloadError):
                 raise bad_request("the body is not framed as its headers say", code="invalid_framing") from None
             raise
+        finally:
+            if held:
+                self._arriving[key] -= held
 
     async def weigh(self, body: bytes) -> int:
         """Bytes that the body takes beside itself once it is parsed; they count as open until they are given to
@@ -157,7 +169,7 @@ def json_object(body: bytes) -> Json:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as problem:
         raise bad_request(f"the body is not JSON: {problem}", code="invalid_json") from None
-    return _object(fields)
+    return _object(fields, many=body.count(b"[") + body.count(b"{") > DEEPEST)
 
 
 async def long_json_object(body: bytes) -> Json:
@@ -166,13 +178,30 @@ async def long_json_object(body: bytes) -> Json:
         fields = await loads_in_pieces(body)
     except orjson.JSONDecodeError as problem:
         raise bad_request(f"the body is not JSON: {problem}", code="invalid_json") from None
-    return _object(fields)
+    return _object(fields, many=True)
 
 
-def _object(fields: object) -> Json:
+def _object(fields: object, *, many: bool) -> Json:
+    """`many`: there may be more lists and objects in it than may lie in one another."""
     if not isinstance(fields, dict):
         raise bad_request("the body must be a JSON object")
+    if many:
+        _require_shallow(cast(Json, fields))
     return cast(Json, fields)
+
+
+def _require_shallow(fields: Json) -> None:
+    """ApiError 400 for what orjson reads (1,024 levels) and will not write again (254)."""
+    level, depth = [cast(Container, fields)], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise bad_request(f"the body nests deeper than {DEEPEST} levels", code="invalid_json")
+        level = [cast(Container, child) for item in level for child in _inside(item) if isinstance(child, dict | list)]
+
+
+def _inside(item: Container) -> Iterable[object]:
+    return item.values() if isinstance(item, dict) else item
 
 
 def _require_prompt(fields: Json, route: Route) -> None:

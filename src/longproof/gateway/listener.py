@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +31,9 @@ _SEND_BYTES = 256 << 10
 _POLL_S = 0.02
 _MOST_CONNECTIONS = 1 << 16
 _KEPT_DESCRIPTORS = 128
+_LAST_TURNS = 10
+"""Of the event loop, in which a request that was on its way when the door closed can be read."""
+_HANDSHAKE_S = 5.0
 
 _log = logging.getLogger("longproof.gateway")
 
@@ -85,6 +90,19 @@ def _quiet() -> logging.Logger:
     return logger
 
 
+def _waiting_at(door: socket.socket) -> list[socket.socket]:
+    """Connections that nobody has accepted so far; the door is shut behind them, at once."""
+    found: list[socket.socket] = []
+    with door:
+        door.setblocking(False)
+        with suppress(OSError):  # nobody is left, or no descriptors are
+            while True:
+                found.append(door.accept()[0])
+    for one in found:
+        one.setblocking(False)
+    return found
+
+
 class Listener:
     """Answers HTTP/1.1 on one address with a table of routes. `head_s`: a new connection that has sent no whole head
     for so long is closed. `most_connections` at once, None = half of the descriptors that the system allows."""
@@ -105,6 +123,7 @@ class Listener:
         self._tls = tls
         self._head_s = head_s
         self._most_connections = most_connections
+        self._context: ssl.SSLContext | None = None
         self._server: asyncio.Server | None = None
         self._doors: Doors | None = None
 
@@ -132,7 +151,7 @@ class Listener:
             lingering_time=0.5,
             logger=_quiet(),
         )
-        context = None if self._tls is None else self._tls.context()
+        context = self._context = None if self._tls is None else self._tls.context()
         try:
             self._server = await loop.create_server(
                 self._doors, self._host, self._port, backlog=_BACKLOG, ssl=context, reuse_address=True
@@ -153,13 +172,30 @@ class Listener:
         is open. Returns how many requests were cut off because `within_s` was over."""
         self._routes.closing = True
         await asyncio.sleep(grace_s)
-        if self._server is not None:
-            self._server.close()
+        await self._close_the_door()
         end_s = asyncio.get_running_loop().time() + within_s
         # a count of many tasks, which no single event stands for
         while self._routes.open and asyncio.get_running_loop().time() < end_s:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
         return await self.close()
+
+    async def _close_the_door(self) -> None:
+        """Accepts nothing new. Whoever is connected by now is let in first: the kernel would reset those that wait for
+        it in a socket that is closed. And requests that are on their way, on kept connections too, get a moment."""
+        if self._server is None or self._doors is None:
+            return
+        doors = [socket.socket(fileno=os.dup(one.fileno())) for one in self._server.sockets]
+        self._server.close()
+        arrived = [one for door in doors for one in _waiting_at(door)]
+        handshake_s = None if self._context is None else _HANDSHAKE_S
+        loop = asyncio.get_running_loop()
+        entering = (
+            loop.connect_accepted_socket(self._doors, one, ssl=self._context, ssl_handshake_timeout=handshake_s)
+            for one in arrived
+        )
+        await asyncio.gather(*entering, return_exceptions=True)
+        for _ in range(_LAST_TURNS):
+            await asyncio.sleep(_POLL_S / 2)
 
     async def close(self) -> int:
         """Closes everything now; how many requests that cut off. Safe to call twice."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ _UNBOUNDED_BLOCKS = 1 << 40
 
 
 _LEAST_SHARE = 0.01
+_ENDS_KEPT = 64
 _IDLE_USAGE = 0.02
 """An idle vLLM shows next to nothing: what a prefill instance still holds for its decode instance stays below this."""
 
@@ -53,7 +55,9 @@ class Replica:
         self.pending_prefill_tokens = 0
         self.pending_prefill_ns = 0
         self.busy_until_ns = 0
-        self.prefilled_at_ns = 0
+        self.prefill_seen: tuple[str, int, int] | None = None
+        """By the engine's figure: a request, how many uncached tokens of it were in the cache, and when."""
+        self._prefills_ended: deque[tuple[int, int]] = deque(maxlen=_ENDS_KEPT)
         self.prefilling = 0
         self.decoding = 0
         self.room_in_ns: int | None = 0
@@ -226,9 +230,10 @@ class Replica:
         self.pending_prefill_ns += work_ns
         self.busy_until_ns = max(self.busy_until_ns, now_ns) + work_ns
 
-    def end_prefill(self, tokens: int, work_ns: int, now_ns: int) -> None:
-        """Its first token came, or it will not."""
-        self.prefilled_at_ns = max(self.prefilled_at_ns, now_ns)
+    def end_prefill(self, tokens: int, work_ns: int, sent_ns: int | None, now_ns: int) -> None:
+        """Its first token came, or it will not. `sent_ns` None: it never was sent."""
+        if sent_ns is not None:
+            self._prefills_ended.append((sent_ns, now_ns))
         self.prefilling -= 1
         self.pending_prefill_tokens -= tokens
         self.pending_prefill_ns -= work_ns
@@ -246,6 +251,11 @@ class Replica:
             self.alone_for = None
             took_ns = max(0, now_ns - self._alone_since_ns)
             self.shared_until_ns = now_ns + int(took_ns * (1 - share) / max(share, _LEAST_SHARE))
+
+    def prefill_began_ns(self, sent_ns: int) -> int:
+        """When a prefill that was sent then had its turn: when it was sent, or when the last of those before it
+        ended."""
+        return max((end for sent, end in self._prefills_ended if sent <= sent_ns < end), default=sent_ns)
 
     def first_token(self, uncached_tokens: int, sent_ns: int, now_ns: int) -> Stretch | None:
         """The first token of a prefill was seen. Returns what it was counted in where the rate is learned."""
@@ -319,6 +329,11 @@ class Replica:
                 self.ledger.set_foreign(name, 0)
         return self._usage_has_cache
 
+    @property
+    def usage(self) -> float | None:
+        """The engine's last figure of what is in use; None where it has none, or counts what is only cached."""
+        return None if self.sample is None or self._usage_has_cache else self.sample.kv_usage
+
     def apply_caution(self, now_ns: int) -> None:
         """Hold back what caution says by now."""
         share = self.caution.share(now_ns)
@@ -341,5 +356,5 @@ class Replica:
             self.ledger.set_foreign(name, 0)
         self.prefilling = self.decoding = self.pending_prefill_tokens = self.pending_prefill_ns = 0
         self.busy_until_ns = self.not_before_ns = self._failures = 0
-        self.sample = self.alone_for = None
+        self.sample = self.alone_for = self.prefill_seen = None
         self._excess.clear()
