@@ -1,12 +1,16 @@
 """The gateway's ledger against vLLM's own KV usage, over minutes of mixed load.
 
-    python benchmarks/gateway_drift.py [--minutes 10] [--rate 0.8] [--json FILE]
+    python benchmarks/gateway_drift.py [--minutes 10] [--rate 0.8] [--lag 0.5] [--json FILE]
 
 Short chats, chats that share a long system prompt, conversations turn by turn, long prompts, plain answers, and clients
-that leave (before the first token and after some) go through `longproof serve` to one vLLM. Every half second both are
-read together: `longproof_kv_used_blocks` (of what our requests hold, the part that is filled by now) and
-`vllm:kv_cache_usage_perc` times its usable blocks. Printed: how the difference, ledger less engine, is distributed per
+that leave (before the first token and after some) go through `longproof serve` to one vLLM. Every half second
+`vllm:kv_cache_usage_perc` times its usable blocks is read, and ten times a second `longproof_kv_used_blocks` (of what
+our requests hold, the part that is filled by now). Printed: how the difference, ledger less engine, is distributed per
 active request, and for moments with and without a prefill. The target: within two blocks per active request.
+
+vLLM publishes its usage when a step has ended, so its figure is up to a step and a scrape old. Each is compared with
+the ledger at the same moment, and (in the rows "of the last …") with whichever of the ledger's figures of the last
+`--lag` seconds is nearest.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import os
 import random
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,6 +31,7 @@ import orjson
 from real_vllm import BLOCK_TOKENS, Planned, Seen, ask, client, gateway, prose, run_script, scrape, total, vllm
 
 SAMPLE_S = 0.5
+OURS_S = 0.1
 TARGET_BLOCKS = 2.0
 THEIRS = frozenset({"vllm:kv_cache_usage_perc", "vllm:num_requests_running", "vllm:num_requests_waiting"})
 OURS = frozenset(
@@ -124,7 +129,7 @@ async def measure(options: argparse.Namespace) -> tuple[list[dict[str, float]], 
     """The samples, and what became of the requests."""
     model = run_script("export_smollm2.py")
     directory = Path(tempfile.mkdtemp(prefix="longproof-drift-"))
-    arguments = ("--max-num-seqs", "32", "--max-num-batched-tokens", "512")
+    arguments = ("--max-num-seqs", "32", "--max-num-batched-tokens", str(options.step))
     samples: list[dict[str, float]] = []
     async with (
         vllm(directory / "vllm.log", blocks=options.blocks, arguments=arguments) as engine,
@@ -134,34 +139,41 @@ async def measure(options: argparse.Namespace) -> tuple[list[dict[str, float]], 
     ):
         load = Load(session, front.url, options)
 
-        async def look() -> None:
+        history: deque[dict[str, float]] = deque(maxlen=max(1, round(options.lag / OURS_S)))
+
+        async def look_here() -> None:
+            while True:
+                history.append(await scrape(looking, front.url, OURS.__contains__))
+                await asyncio.sleep(OURS_S)
+
+        async def look_there() -> None:
             due_s = time.monotonic()
             while True:
                 ours, theirs = await asyncio.gather(
                     scrape(looking, front.url, OURS.__contains__), scrape(looking, engine.url, THEIRS.__contains__)
                 )
                 samples.append(joined(ours, theirs, options.blocks, time.monotonic() - load.start_s))
+                told = samples[-1]["engine"]
+                earlier = [_kv(row, "longproof_kv_used_blocks") for row in (*history, ours)]
+                samples[-1]["nearest"] = min(earlier, key=lambda blocks, told=told: abs(blocks - told))
                 due_s = max(due_s + SAMPLE_S, time.monotonic())
                 await asyncio.sleep(due_s - time.monotonic())
 
-        watching = asyncio.create_task(look())
+        watching = [asyncio.create_task(look_here()), asyncio.create_task(look_there())]
         await load.run()
         await asyncio.sleep(3 * SAMPLE_S)
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
     return samples, load.seen
 
 
 def joined(ours: Mapping[str, float], theirs: Mapping[str, float], blocks: int, at_s: float) -> dict[str, float]:
     """One moment. The null block is none of the usable ones, and its usage is none of vLLM's."""
-
-    def kv(name: str) -> float:
-        return sum(v for k, v in ours.items() if k.split("{")[0] == name and 'stage="kv"' in k)
-
     return {
         "at_s": at_s,
-        "ledger": kv("longproof_kv_used_blocks"),
-        "held": kv("longproof_kv_held_blocks"),
+        "ledger": _kv(ours, "longproof_kv_used_blocks"),
+        "held": _kv(ours, "longproof_kv_held_blocks"),
         "engine": total(theirs, "vllm:kv_cache_usage_perc") * (blocks - 1),
         "active": total(ours, "longproof_running_requests"),
         "prefilling": total(ours, "longproof_replica_prefilling"),
@@ -169,28 +181,36 @@ def joined(ours: Mapping[str, float], theirs: Mapping[str, float], blocks: int, 
     }
 
 
+def _kv(samples: Mapping[str, float], name: str) -> float:
+    return sum(value for key, value in samples.items() if key.split("{")[0] == name and 'stage="kv"' in key)
+
+
 def quantile(values: list[float], share: float) -> float:
     """The smallest that at least this share does not exceed; nan of none."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else float("nan")
 
 
-def report(samples: list[dict[str, float]], seen: list[Seen]) -> dict[str, object]:
+def report(samples: list[dict[str, float]], seen: list[Seen], options: argparse.Namespace) -> dict[str, object]:
     """Prints the table; the figures of the last line."""
     kinds = Counter(one.kind for one in seen)
     print(f"{len(samples)} samples, {len(seen)} requests: {', '.join(f'{k} {n}' for k, n in sorted(kinds.items()))}")
     failed = [one for one in seen if not one.done and not one.left]
     active = [row for row in samples if row["active"] > 0]
     idle = [row for row in samples if row["active"] == 0 and row["engine_active"] == 0]
+    calm, busy = ([row for row in active if bool(row["prefilling"]) is wanted] for wanted in (False, True))
+    last = f"of the last {options.lag:g} s"
     parts = {
-        "all": active,
-        "no prefill": [row for row in active if row["prefilling"] == 0],
-        "in prefill": [row for row in active if row["prefilling"] > 0],
+        "now, all": (active, "ledger"),
+        "now, no prefill": (calm, "ledger"),
+        "now, in prefill": (busy, "ledger"),
+        f"{last}, all": (active, "nearest"),
+        f"{last}, in prefill": (busy, "nearest"),
     }
     columns = "".join(f"{name:>8}" for name in ("p1", "p5", "p50", "p95", "p99"))
     print(f"{'ledger - engine, blocks per active request':<44}{'n':>6}{columns}{'within':>9}")
     told: dict[str, object] = {}
-    for name, rows in parts.items():
-        apart = [(row["ledger"] - row["engine"]) / row["active"] for row in rows]
+    for name, (rows, figure) in parts.items():
+        apart = [(row[figure] - row["engine"]) / row["active"] for row in rows]
         within = sum(abs(one) <= TARGET_BLOCKS for one in apart) / len(apart) if apart else float("nan")
         cells = "".join(f"{quantile(apart, q):>8.2f}" for q in (0.01, 0.05, 0.5, 0.95, 0.99))
         print(f"{name:<44}{len(rows):>6}{cells}{within:>9.1%}")
@@ -216,11 +236,13 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.8, help="requests per second, conversations aside")
     parser.add_argument("--conversations", type=int, default=3)
     parser.add_argument("--blocks", type=int, default=480, help=f"KV blocks of {BLOCK_TOKENS} tokens")
+    parser.add_argument("--step", type=int, default=128, help="vLLM's --max-num-batched-tokens")
+    parser.add_argument("--lag", type=float, default=0.5, help="seconds that vLLM's figure may be old")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, dest="json_file")
     options = parser.parse_args()
     samples, seen = asyncio.run(measure(options))
-    told = report(samples, seen)
+    told = report(samples, seen, options)
     if options.json_file:
         options.json_file.write_bytes(orjson.dumps({"verdict": told, "samples": samples}))
     print(f"load {os.getloadavg()[0]:.1f}; {json.dumps(told)}")

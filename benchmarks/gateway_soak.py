@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import httpx
 import psutil
 from chaos.clients import MODEL
 from chaos.laws import leaks
@@ -110,8 +111,11 @@ async def watch(gateway: Gateway, soak: Soak, began_s: float, until_s: float) ->
         sample = (time.monotonic() - began_s, soak.open_now, process.memory_info().rss, times.user + times.system)
         soak.samples.append(sample)
         if len(soak.samples) % 5 == 0:
-            figures = await asyncio.to_thread(gateway.figures)
-            soak.most_running = max(soak.most_running, figures["longproof_running_requests"])
+            try:
+                figures = await asyncio.to_thread(gateway.figures)
+                soak.most_running = max(soak.most_running, figures["longproof_running_requests"])
+            except httpx.HTTPError as problem:
+                soak.problems[f"/metrics: {type(problem).__name__}"] += 1
         await asyncio.sleep(1.0)
 
 

@@ -33,13 +33,17 @@ class Stage:
 
     async def busiest(self) -> Engine:
         """The engine with most requests: what is done to it is felt."""
+        return (await self.busiest_first())[0]
+
+    async def busiest_first(self) -> list[Engine]:
+        """All engines."""
         figures = await asyncio.to_thread(self.gateway.figures)
 
         def running(engine: Engine) -> float:
             label = f'{{replica="{engine.name}"}}'
             return sum(figures.get(f"longproof_replica_{phase}{label}", 0.0) for phase in ("prefilling", "decoding"))
 
-        return max(self.engines, key=running)
+        return sorted(self.engines, key=running, reverse=True)
 
     async def kill_engine(self, engine: Engine, *, away_s: float) -> None:
         """kill -9, and a new process on the same ports after a while."""
@@ -123,14 +127,14 @@ async def cut_streams(stage: Stage) -> None:
     """All engines but one close connections in the middle of answers: between events, in one, in a character."""
     where = stage.rng.choice(("between", "in_event", "in_utf8"))
     lies = [f"cut_stream:after_tokens={stage.rng.randrange(6)},where={where},skip=1"]
-    await stage.lie(stage.engines[:2], lies, for_s=2.0)
+    await stage.lie((await stage.busiest_first())[:2], lies, for_s=2.0)
 
 
 async def errors_in_streams(stage: Stage) -> None:
     """All engines but one report errors inside streams, with and without an end."""
     done = stage.rng.choice(("true", "false"))
     lies = [f"error_in_stream:after_tokens={stage.rng.randrange(6)},then_done={done}"]
-    await stage.lie(stage.engines[:2], lies, for_s=2.0)
+    await stage.lie((await stage.busiest_first())[:2], lies, for_s=2.0)
 
 
 async def crash(stage: Stage) -> None:

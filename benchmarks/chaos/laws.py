@@ -209,7 +209,8 @@ def usage_is_the_engines(books: Books) -> Iterator[str]:
         for intent, end in books.rows(asked):
             made = [g for g in books.of_number.get(asked.number, ()) if g.engine == intent.replica and not g.refused]
             if intent.replica == "embedded":
-                if asked.used_output is not None and end.output_tokens != asked.used_output:
+                told = asked.used_output is not None and end.ending == "completed"
+                if told and end.output_tokens != asked.used_output:
                     yield f"request {asked.number}: {end.output_tokens} tokens, llama.cpp told {asked.used_output}"
                 continue
             if end.ending == "rejected" or len(made) != 1:

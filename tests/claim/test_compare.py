@@ -131,6 +131,16 @@ def test_capacity_follows_from_a_factor_and_is_none_when_it_differs_too() -> Non
     ]
 
 
+def test_an_engine_keeps_its_kv_its_own_way_when_engines_are_compared() -> None:
+    """llama.cpp keeps a token in a cell, vLLM in blocks; neither is a choice beside the engine."""
+    deployment = build_deployment(engine_version=reported("1", "x"), block_size_tokens=reported(1, "x"))
+    other = build_deployment(engine_version=reported("2", "x"), block_size_tokens=reported(128, "x"))
+    a, b = (view([asked(0)], deployment=of) for of in (deployment, other))
+    assert compare(a, b, factors=("engine",)).facts.named
+    with pytest.raises(ConfigurationMismatch, match="block_size_tokens"):
+        compare(a, b, factors=("engine-version",))
+
+
 def test_a_hash_of_the_configuration_says_that_something_differs_and_not_what() -> None:
     """vLLM's build ends in one; another version before it is a difference of its own."""
     builds = [

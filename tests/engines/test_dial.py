@@ -42,7 +42,7 @@ def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
 async def ask(url: str) -> RequestTimeline:
     engine = OpenAIEngine(Link(url), model="m")
     try:
-        return await engine.send(GenerationRequest(prompt=TextPrompt(text="x"), max_tokens=8, timeout_s=10.0))
+        return await engine.send(GenerationRequest(prompt=TextPrompt(text="x"), max_tokens=8, timeout_s=60.0))
     finally:
         await engine.aclose()
 

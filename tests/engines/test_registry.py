@@ -202,6 +202,8 @@ async def test_environment_s_proxy_is_not_used_when_the_server_is_on_this_machin
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
     assert (await connected({MODELS: models("m")})).model == "m"
 
 

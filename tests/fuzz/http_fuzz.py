@@ -74,7 +74,7 @@ class Running:
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        assert self._up.wait(60), "\n".join(self.lines)
+        assert self._up.wait(300), "\n".join(self.lines)
         assert self.port, "\n".join(self.lines)
 
     @property

@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from importlib.resources import files
 from typing import Any
 
 import aiohttp
@@ -73,6 +74,22 @@ async def test_a_watcher_gets_history_and_then_views(make: Callable[..., Any]) -
         assert first[1]["sample"] is None  # it stands in the history already
         assert second[1]["sample"]["at_ns"] > history[-1]["at_ns"]
         assert {"fleet", "meter", "decisions", "index", "pinned", "problems"} <= set(second[1])
+
+
+def test_nothing_is_ever_put_into_the_page_as_markup() -> None:
+    script = files("longproof.gateway").joinpath("pages", "dashboard.js").read_text(encoding="utf-8")
+    markup = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "srcdoc", "href")
+    assert [word for word in markup if word in script] == []
+
+
+async def test_a_head_request_gets_no_stream() -> None:
+    async with served(Dashboard(busy_fleet(SystemClock().now_ns), anybody)) as (url, _, session):
+        for _ in range(2):  # on one connection: nothing of a stream stands in the second one's way
+            async with session.head(f"{url}/dashboard/events") as answer:
+                assert answer.status == 200
+                assert await answer.read() == b""
+        async with session.get(f"{url}/dashboard") as page:
+            assert page.status == 200
 
 
 async def test_the_page_allows_nothing_but_itself() -> None:

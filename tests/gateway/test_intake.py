@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from longproof.domain.request import Route
 from longproof.gateway.errors import ApiError
 from longproof.gateway.intake import parsed
+from longproof.gateway.keys import KeyRule, key_digest
 from longproof.testing.lying_engine import HONEST, lying_engine
 
 Start = Callable[..., Awaitable[Shell]]
@@ -269,3 +270,32 @@ async def test_models_are_listed_once_when_several_replicas_serve_them(shell: St
             assert response.status == 404
         async with gateway.session.get(f"{gateway.url}/v1/chat/completions") as response:
             assert response.status == 405
+
+
+async def test_one_keys_slow_bodies_leave_room_for_others(shell: Start, until: Until) -> None:
+    keys = [KeyRule(name=name, digest=key_digest(f"sk-{name}"), tenant=name) for name in ("slow", "other")]
+    engine = lying_engine()
+    async with engine as url:
+        gateway = await shell([url], keys=keys, open_limit_bytes=20_000, body_limit_bytes=9_000)
+        port = int(gateway.url.rpartition(":")[2])
+        writers = []
+        for _ in range(2):
+            _, slow = await asyncio.open_connection("127.0.0.1", port)
+            slow.write(post(b"x" * 4_900, b"Content-Length: 9000", b"Authorization: Bearer sk-slow"))
+            writers.append(slow)
+        await until(lambda: gateway.intake.open_bytes == 9_800)
+        body = chat(user="y" * 3_000)
+        head = b"Content-Length: %d" % len(body)
+        # in two pieces, so that it is still arriving when its handler starts
+        refused_reader, refused = await asyncio.open_connection("127.0.0.1", port)
+        refused.write(post(b"", head, b"Authorization: Bearer sk-slow"))
+        await until(lambda: gateway.routes.open == 3)
+        refused.write(body)
+        async with asyncio.timeout(5):
+            line = await refused_reader.readline()
+        served = await raw(gateway.url, post(body, head, b"Authorization: Bearer sk-other"))
+        for slow in (*writers, refused):
+            slow.transport.abort()
+        await until(lambda: gateway.intake.open_bytes == 0)
+    assert line.startswith(b"HTTP/1.1 503 ")
+    assert served.startswith(b"HTTP/1.1 200 ")

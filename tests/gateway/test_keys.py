@@ -9,6 +9,7 @@ import pytest
 from gateway_standin import MODEL, Shell
 
 from longproof.gateway.errors import ApiError
+from longproof.gateway.fleet import Replica
 from longproof.gateway.keys import KeyRing, KeyRule, key_digest, require_within
 from longproof.testing.lying_engine import HONEST, lying_engine
 
@@ -30,6 +31,7 @@ def rule(name: str = "a", **settings: object) -> KeyRule:
         ["Basic sk-a"],
         ["Bearer sk-a", "Bearer sk-a"],
         ["Bearer " + "k" * 9_999],
+        ["Bearer \udcff\udcfe"],  # bytes that are no UTF-8, as the HTTP parser hands them on
     ],
 )
 def test_nobody_gets_in_when_the_key_is_not_one_of_ours(given: list[str]) -> None:
@@ -112,3 +114,20 @@ async def test_the_salt_is_the_tenants_own_when_its_prefixes_are_apart(shell: St
     assert salts[0] == salts[3]
     assert len(set(salts)) == 4
     assert salts[4] == "x"  # whose prefixes are shared chooses for itself
+
+
+@pytest.mark.parametrize("apart", [True, False])
+async def test_nothing_cached_is_used_when_tenants_are_apart_and_the_engine_knows_no_salt(
+    shell: Start, apart: bool
+) -> None:
+    engine = lying_engine()
+    async with engine as url:
+        gateway = await shell([url], keys=[rule(prefix_salt="s1" if apart else ""), rule("b")])
+        fleet = next(iter(gateway.routes.exact.values())).__self__._around.fleet  # type: ignore[attr-defined]
+        fleet.take([Replica(name="r0", url=url, models=(MODEL,), salts=False)])
+        found = []
+        for name in ("a", "a", "b"):
+            answer = await gateway.chat("word " * 300, headers={"Authorization": f"Bearer sk-{name}"})
+            found.append((await answer.json())["usage"]["prompt_tokens_details"]["cached_tokens"])
+    assert found[0] == 0
+    assert [tokens > 0 for tokens in found[1:]] == [not apart, not apart]

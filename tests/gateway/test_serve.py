@@ -45,7 +45,7 @@ class Gateway:
         self._reader.start()
 
     def up(self) -> Gateway:
-        assert self._up.wait(60), "\n".join(self.lines)
+        assert self._up.wait(300), "\n".join(self.lines)
         assert self.url, "\n".join(self.lines)
         return self
 

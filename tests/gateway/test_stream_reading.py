@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longproof.domain.events import Usage
-from longproof.gateway.replies import busy_in_stream, is_error_event, role_events
+from longproof.gateway.replies import busy_in_stream, is_error_event, tokenless_events
 from longproof.gateway.sse_events import EventFlow
 from longproof.gateway.upstream import retry_after_ns
 from longproof.gateway.usage import usage_in
@@ -115,13 +115,26 @@ def test_an_error_is_seen_when_it_follows_a_token_in_one_read() -> None:
     assert not is_error_event(b'data: {"choices":[{"delta":{"content":"\\n\\ndata: {\\"error\\""}}]}\n\n')
 
 
-def test_the_role_alone_is_no_token_when_an_engine_sends_it_before_the_prefill() -> None:
-    role = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
-    assert role_events(role) == 1
-    assert role_events(b'data: {"choices":[{"delta":{"role":"assistant","content":null}}]}\n\n') == 1
-    assert role_events(b'data: {"choices":[{"delta":{"role":"assistant","content":"A"}}]}\n\n') == 0
-    assert role_events(TOKEN) == 0
-    assert role_events(role + TOKEN) == 1
+ROLE = b'data: {"choices":[{"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("data", "tokenless"),
+    [
+        (ROLE, 1),
+        (b'data: {"choices":[{"delta":{"role":"assistant","content":null}}]}\n\n', 1),
+        (b'data: {"choices":[{"delta":{"role":"assistant","content":"A"}}]}\n\n', 0),
+        (TOKEN, 0),
+        (ROLE + TOKEN, 1),
+        (b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n', 1),
+        (TOKEN + b'data: {"choices":[{"finish_reason": "length", "delta": {"content": ""}}]}\n\n', 1),
+        (b'data: {"choices":[{"text":"","finish_reason":"stop"}]}\n\n', 1),
+        (b'data: {"choices":[{"delta":{"content":"."},"finish_reason":"stop"}]}\n\n', 0),
+        (b'data: {"choices":[{"delta":{"role":"assistant","content":""},"finish_reason":"stop"}]}\n\n', 1),
+    ],
+)
+def test_role_and_finish_are_no_tokens_when_they_come_alone(data: bytes, tokenless: int) -> None:
+    assert tokenless_events(data, begun=False) == tokenless
 
 
 @pytest.mark.parametrize(

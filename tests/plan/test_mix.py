@@ -232,3 +232,17 @@ def test_split_needs_sessions_on_both_sides_when_a_boundary_is_given() -> None:
     replica = Replica(layout="TP1", devices=1, pool=PoolOffer(capacity_blocks=200_000, need=BlockNeed()))
     with pytest.raises(UsageError, match="no session lies on the long side of 100,000 tokens"):
         split_pools(SHORT_AND_LONG, 100_000, replica, replica, 10, 0.01)
+
+
+def test_the_plan_warns_when_a_shared_prefix_is_shorter_than_a_block() -> None:
+    # a hybrid model's attention blocks have hundreds of tokens (784 was seen): 240 shared tokens are never a hit
+    pool = PoolOffer(capacity_blocks=10_000, need=BlockNeed(block_tokens=784))
+
+    def said(shared: int) -> str:
+        return " ".join(
+            plan_mix(SessionMix(sessions=(share(4_000, 100, 1.0, shared),), source="x"), pool, 0.01).explanation
+        )
+
+    assert "A shared prefix of 240 tokens is shorter than a block of 784" in said(240)
+    assert "shorter than a block" not in said(784)
+    assert "shorter than a block" not in said(0)

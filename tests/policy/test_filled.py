@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from longproof.domain.events import EngineSample
 from longproof.policy.controller import Controller
 from longproof.policy.controller_config import ControllerConfig, WatermarkRule
 from longproof.testing.controllers import MS, LeastBacklog, S, arrival, replica_rule
@@ -58,3 +59,25 @@ def test_a_prefix_that_streams_use_is_filled_whoever_else_waits_with_it() -> Non
     assert used(gateway, S) == 50
     gateway.on_first_token("b", 2 * S)
     assert used(gateway, 2 * S) == 80
+
+
+def test_a_prefill_goes_on_when_one_behind_it_is_cancelled() -> None:
+    gateway = gateway_of()
+    gateway.on_arrival(arrival("a", 1_000), 0)
+    gateway.on_arrival(arrival("b", 500), 1)
+    gateway.cancel("b", 400 * MS)
+    assert used(gateway, 500 * MS) == 50
+
+
+@pytest.mark.parametrize("names", [(), tuple(range(100))])
+def test_a_prefill_goes_on_from_where_the_engine_shows_it_to_be(names: tuple[int, ...]) -> None:
+    gateway = gateway_of()
+    gateway.on_arrival(arrival("chat", 100, 10), 0)
+    gateway.on_first_token("chat", 100 * MS)
+    gateway.on_arrival(arrival("a", 1_000, blocks=names), S)
+    gateway.on_sample("r0", EngineSample(at_ns=0, kv_usage=0.01, running=1, waiting=1), 1_200 * MS)
+    assert used(gateway, 1_500 * MS) == 10  # 10 of 1,000 blocks are the chat's: it has not begun
+    gateway.on_sample("r0", EngineSample(at_ns=0, kv_usage=0.03, running=2, waiting=0), 2 * S)
+    assert [used(gateway, ms * MS) for ms in (2_000, 2_300, 9_000)] == [30, 60, 110]
+    gateway.on_first_token("a", 3 * S)
+    assert used(gateway, 3 * S) == 110

@@ -100,7 +100,7 @@ async def test_a_lie_gives_its_own_finding(lie: Lie, expected: str, tmp_path: Pa
     slow = (SlowPrefill(delay_s=0.25),) if isinstance(lie, RoleEarly) else ()
     behaviour = HONEST.lying(lie, *slow)
     if isinstance(lie, HideCached):
-        behaviour = behaviour.but(prefill_tokens_per_s=5_000.0)
+        behaviour = behaviour.but(prefill_tokens_per_s=3_000.0)
     asked = expected.partition(".")[0]
     elsewhere = "boundary" if isinstance(lie, Refuse) else "speed"  # no other probe asks as much as it refuses
     options = replace(OPTIONS, only=(asked if asked in IDLE_PROBES else elsewhere,))

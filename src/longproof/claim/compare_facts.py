@@ -13,7 +13,7 @@ from longproof.evidence.fingerprint import differences
 from longproof.evidence.records import Header
 
 FACTORS: dict[str, tuple[str, ...]] = {
-    "engine": ("engine", "engine_version", "engine_build"),
+    "engine": ("engine", "engine_version", "engine_build", "block_size_tokens", "kv_unified"),  # how each keeps its KV
     "engine-version": ("engine_version", "engine_build"),
     "kv-dtype": ("kv_dtype",),
     "model": (

@@ -315,8 +315,8 @@ class EngineConnection(asyncio.Protocol):
         self._in_body, self._head_bytes = False, 0
         self.resume()
         assert self._transport is not None
-        if not self._kept:
-            self._transport.close()
+        if not self._kept or self._transport.get_write_buffer_size():
+            self._transport.abort()  # the engine ends it, or has answered without having read all it was sent
         elif self.open:
             self._at_rest(self)
 

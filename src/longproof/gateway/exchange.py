@@ -40,7 +40,7 @@ from longproof.gateway.replies import (
     error_at_first,
     is_error_event,
     problem_of,
-    role_events,
+    tokenless_events,
 )
 from longproof.gateway.responses import ResponseFlow, response_usage
 from longproof.gateway.sse_events import EventFlow
@@ -86,8 +86,8 @@ class Exchange:
         "_passed_tokens",
         "_placed",
         "_reported",
-        "_textless",
         "_ticket",
+        "_tokenless",
         "_usage",
         "end",
     )
@@ -113,7 +113,7 @@ class Exchange:
         """Of a pair: what its prefill side had cached. Its decode side calls cached whatever it was handed."""
         self._first_token_ns: int | None = None
         self._passed_tokens = 0
-        self._textless = 0
+        self._tokenless = 0
         """Events that were passed on and carry no token."""
         self._reported = 0
         self.end = EndKind.CANCELLED
@@ -253,12 +253,16 @@ class Exchange:
     def _note(self, flow: EventFlow | ResponseFlow, data: bytes) -> None:
         """Progress, for ledger and books: coarse, since it is called for every chunk."""
         counts_all = not self._ask.responses  # of a response's events, only those with output are counted
-        if self._first_token_ns is None and counts_all:
-            self._textless += role_events(data)
+        if counts_all:
+            self._tokenless += tokenless_events(data, begun=self._first_token_ns is not None)
         if is_error_event(data):
             flow.failed = True
-            self._textless += counts_all
-        tokens = self._passed_tokens = max(0, flow.events - self._textless)
+            self._tokenless += counts_all
+        if flow.usage is not None:  # it says the number itself, and the end is here
+            if self._first_token_ns is None and flow.usage.completion_tokens:
+                self._first_token()  # all of it came at once
+            return
+        tokens = self._passed_tokens = max(0, flow.events - self._tokenless)
         if self._first_token_ns is None:
             if tokens:
                 self._first_token()

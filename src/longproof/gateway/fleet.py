@@ -29,6 +29,8 @@ class Replica:
     authorization: str | None = None
     limit_tokens: int | None = None
     usage_in_streams: bool = True
+    salts: bool = True
+    """Whether it keeps prefixes of different ``cache_salt`` apart. llama.cpp has one cache for everybody."""
     prefill_url: str | None = None
 
     @property

@@ -60,6 +60,7 @@ class Generations:
         self._boot = os.urandom(4).hex()
         self._numbers = itertools.count(1)
         self._large = asyncio.Lock()
+        self._apart = any(rule.prefix_salt for rule in keys.rules.values())
 
     async def chat(self, request: BaseRequest) -> StreamResponse:
         """POST /v1/chat/completions."""
@@ -76,7 +77,7 @@ class Generations:
     async def _answer(self, request: BaseRequest, route: Route | None) -> StreamResponse:
         """`route` None: the Responses API."""
         rule = self._keys.rule_of(request.headers.getall("Authorization", ()))
-        body = await self._intake.read(request)
+        body = await self._intake.read(request, rule.name)
         held = len(body)
         try:
             held += await self._intake.weigh(body)
@@ -106,11 +107,15 @@ class Generations:
         self._keys.enter(rule, ask.model, now_ns)
         try:
             self._own(ask, rule, request)
+            # what one tenant caches there, all others would find, and see that it was asked
+            cold = self._apart and not all(replica.salts for replica in replicas)
+            if cold:
+                ask.salt = f"{ask.salt} {ask.id}"  # and nobody expects to find anything
             bound = self._around.counting.bound(ask)
             arrival = self._arrival(ask, bound)
             require_within(rule, arrival.input_tokens, arrival.output_tokens, exact=arrival.exact)
             usage = all(replica.usage_in_streams for replica in replicas)
-            ask.body = engine_body(ask, usage_in_streams=usage, salt=ask.salt if rule.prefix_salt else "")
+            ask.body = engine_body(ask, usage_in_streams=usage, salt=ask.salt if rule.prefix_salt else "", cold=cold)
             shown_id, rules = _shown_id(request, ask.id), self._rules
             down = Downstream(request, shown_id, keepalive_s=rules.keepalive_s, stall_s=rules.stall_s)
             exchange = Exchange(self._around, ask, bound, down, self._headers(request, ask.id))

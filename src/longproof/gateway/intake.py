@@ -10,9 +10,9 @@ What it does not understand it leaves to the engine: the body goes upstream as i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeAlias, cast
 
 import orjson
 from aiohttp.web import BaseRequest, RequestPayloadError
@@ -28,6 +28,8 @@ from longproof.gateway.owner_fields import FieldRule
 MOST_OUTPUT_TOKENS = 2**40
 MOST_CHOICES = 128  # OpenAI's own bound of n
 LONGEST_NAME = 512
+DEEPEST = 200
+Container: TypeAlias = "Json | list[object]"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,9 +41,12 @@ class Intake:
     body_timeout_s: float
     fields: FieldRule = field(default_factory=FieldRule)
     open_bytes: int = 0
+    _arriving: dict[str, int] = field(default_factory=dict[str, int])
+    """Bytes of bodies that are not whole yet, by key."""
 
-    async def read(self, request: BaseRequest) -> bytes:
-        """The whole body; its bytes count as open until they are given to `release`. ApiError 413, 408, 415, 503."""
+    async def read(self, request: BaseRequest, key: str = "") -> bytes:
+        """The whole body; its bytes count as open until they are given to `release`. Those that are still arriving with
+        one `key` may take half of what all may. ApiError 413, 408, 415, 503."""
         _require_plain(request)
         announced = request.content_length
         if announced is not None and announced > self.body_limit_bytes:
@@ -60,8 +65,11 @@ class Intake:
                 while part := await reader.readany():
                     held += len(part)
                     self.open_bytes += len(part)
+                    self._arriving[key] = self._arriving.get(key, 0) + len(part)
                     if held > self.body_limit_bytes:
                         raise _too_large(self.body_limit_bytes, None)
+                    if key and self._arriving[key] > max(self.open_limit_bytes // 2, self.body_limit_bytes):
+                        raise _too_much_open(self.open_limit_bytes // 2)
                     if self.open_bytes > self.open_limit_bytes:
                         raise _too_much_open(self.open_limit_bytes)
                     parts.append(part)
@@ -74,6 +82,9 @@ class Intake:
             if isinstance(problem, RequestPayloadError):
                 raise bad_request("the body is not framed as its headers say", code="invalid_framing") from None
             raise
+        finally:
+            if held:
+                self._arriving[key] -= held
 
     async def weigh(self, body: bytes) -> int:
         """Bytes that the body takes beside itself once it is parsed; they count as open until they are given to
@@ -133,7 +144,24 @@ def json_object(body: bytes) -> Json:
         raise bad_request(f"the body is not JSON: {problem}", code="invalid_json") from None
     if not isinstance(fields, dict):
         raise bad_request("the body must be a JSON object")
+    _require_shallow(cast(Json, fields), body)
     return cast(Json, fields)
+
+
+def _require_shallow(fields: Json, body: bytes) -> None:
+    """ApiError 400 for what orjson reads (1,024 levels) and will not write again (254)."""
+    if body.count(b"[") + body.count(b"{") <= DEEPEST:
+        return
+    level, depth = [cast(Container, fields)], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise bad_request(f"the body nests deeper than {DEEPEST} levels", code="invalid_json")
+        level = [cast(Container, child) for item in level for child in _inside(item) if isinstance(child, dict | list)]
+
+
+def _inside(item: Container) -> Iterable[object]:
+    return item.values() if isinstance(item, dict) else item
 
 
 def _require_prompt(fields: Json, route: Route) -> None:

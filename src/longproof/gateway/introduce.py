@@ -139,6 +139,7 @@ def _introduced(
         authorization=None if key is None else f"Bearer {key}",
         limit_tokens=rule.limit_tokens,
         usage_in_streams=section.usage_in_streams,
+        salts=deployment.engine is not EngineKind.LLAMACPP,
     )
     return Introduced(standing=one, replica=replica, ruled=rule, deployment=deployment, engine=engine, api_key=key)
 

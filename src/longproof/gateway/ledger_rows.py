@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import get_type_hints
 
+from longproof.frozen import frozen
 from longproof.policy.metering import Bill, CacheSource, Ending, RequestUsage, UsageSource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Intent:
     """A request that is about to be sent to a replica. `entry` is unique among all gateways for ever; `request_id` is
     what the client sees and may repeat. `key`: the API key's name, never the key. `at_unix_ns`: UTC. `slot`: where its
@@ -35,7 +36,7 @@ class Intent:
     slot: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Settlement:
     """How a request ended. `status`: of the answer the client got, 0 = none. `kv_token_ms`: what its tokens occupied,
     which is billed; `held_token_ms`: what the controller's ledger held for it, reservations included, which budgets are
@@ -108,7 +109,7 @@ SETTLEMENTS = Table(name="settlements", row=Settlement, columns=_columns(Settlem
 TABLES = (INTENTS, SETTLEMENTS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Timing:
     """When a request ended. `ran_ns`: from being sent to its end; `ttft_ns`: to its first output token;
     `held_token_ms`: what was held for it meanwhile."""
@@ -126,7 +127,7 @@ def settlement(
     cold, cached, output, residency = priced.lines  # in the order of `Kind`
     return Settlement(
         entry=entry,
-        ending=ending.value,
+        ending=str(ending),
         status=status,
         at_unix_ns=timing.at_unix_ns,
         ran_ns=timing.ran_ns,
@@ -138,8 +139,8 @@ def settlement(
         output_tokens=usage.output_tokens,
         kv_token_ms=usage.kv_token_ms,
         held_token_ms=timing.held_token_ms,
-        counted_by=usage.counted_by.value,
-        cached_from=usage.cached_from.value,
+        counted_by=str(usage.counted_by),
+        cached_from=str(usage.cached_from),
         input_cold_price=cold.price,
         input_cached_price=cached.price,
         output_price=output.price,

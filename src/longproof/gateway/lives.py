@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from longproof.frozen import frozen
 from longproof.gateway.ports import Admitted, Meter, Spent
 from longproof.policy.actions import Decision, Dispatch, Refusal
 from longproof.policy.arrivals import Arrival
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Life:
     """From arrival to end; times are monotonic nanoseconds. `dispatch` is the last one, None = it was never sent;
     `refusal` the controller's word against it; `spent` its usage, None = it was never sent. With neither refusal nor
@@ -33,7 +34,7 @@ class Life:
     def ending(self) -> str:
         """completed, cancelled, failed, rejected (by the engine) or refused (by the controller)."""
         if self.spent is not None and not (self.refusal is not None and self.spent.ending == "rejected"):
-            return self.spent.ending.value
+            return str(self.spent.ending)
         return "cancelled" if self.refusal is None else "refused"
 
     @property

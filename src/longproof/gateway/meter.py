@@ -45,6 +45,7 @@ _MOST_TOKENS = 10**11
 _MOST_TOKEN_MS = 10**15
 """Far beyond any request; with prices bounded too, no amount leaves 64 bits."""
 _LONGEST_TEXT = 512
+_ENDINGS = {kind: Ending(kind.value) for kind in EndKind}
 _LONGEST_PAUSE_S = 10.0
 
 
@@ -157,7 +158,7 @@ class UsageMeter:
         """Writes down how `request` ended. A second end changes nothing; one that was never admitted is not ours."""
         running = self._running.pop(request.id, None)
         if running is not None:
-            self._settle(running, Ending(request.ending.value), request)
+            self._settle(running, _ENDINGS[request.ending], request)
 
     def state(self) -> MeterState:
         """How the meter is, and what was taken since it started."""

@@ -64,7 +64,7 @@ class PassThrough:
         rule = self._keys.rule_of(request.headers.getall("Authorization", ()))
         if not _PLAIN_PATH.fullmatch(request.path) or ".." in request.path:
             raise not_found(request.method, request.path)  # below a route with "/*", a way out of it
-        body = await self._intake.read(request)
+        body = await self._intake.read(request, rule.name)
         held = len(body)
         try:
             held += await self._intake.weigh(body)

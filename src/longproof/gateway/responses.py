@@ -100,9 +100,11 @@ def as_chat(fields: Json) -> tuple[list[Json], bool]:
     return messages, plain
 
 
-def salted(body: bytes, salt: str) -> bytes:
-    """The body with this salt in place of the client's."""
-    return orjson.dumps({**json_object(body), "cache_salt": salt})
+def private(body: bytes, *, salt: str, cold: bool) -> bytes:
+    """The body with this salt, if there is one, in place of the client's; `cold`: without use of what llama.cpp has
+    cached."""
+    own = {"cache_salt": salt} if salt else {}
+    return orjson.dumps({**json_object(body), **own, **({"cache_prompt": False} if cold else {})})
 
 
 def response_usage(body: bytes) -> Usage | None:

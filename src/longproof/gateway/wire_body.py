@@ -7,20 +7,21 @@ from typing import cast
 import orjson
 
 from longproof.gateway.ask import Ask, Json
-from longproof.gateway.responses import salted
+from longproof.gateway.responses import private
 
 _USAGE = b',"stream_options":{"include_usage":true}}'
 
 
-def engine_body(ask: Ask, *, usage_in_streams: bool, salt: str) -> bytes:
+def engine_body(ask: Ask, *, usage_in_streams: bool, salt: str, cold: bool = False) -> bytes:
     """What is sent. Usage is asked for in every stream, since metering rests on it; the client's own prefix salt is
-    replaced by `salt` where there is one. Needs the parsed prompt only where something of the client's must change."""
+    replaced by `salt` where there is one; `cold`: llama.cpp is to use nothing that it has cached. Needs the
+    parsed prompt only where something of the client's must change."""
     if ask.responses:
-        return salted(ask.body, salt) if salt else ask.body
+        return private(ask.body, salt=salt, cold=cold) if salt or cold else ask.body
     ask_usage = ask.stream and usage_in_streams and not ask.wants_usage
-    if not ask_usage and not salt:
+    if not ask_usage and not salt and not cold:
         return ask.body
-    if ask_usage and not salt and "stream_options" not in ask.fields:
+    if ask_usage and not salt and not cold and "stream_options" not in ask.fields:
         whole = ask.body.rstrip()
         return whole[:-1] + _USAGE  # an object with a model in it: never empty
     fields = dict(ask.fields)
@@ -28,4 +29,6 @@ def engine_body(ask: Ask, *, usage_in_streams: bool, salt: str) -> bytes:
         fields["stream_options"] = {**cast("Json", fields.get("stream_options") or {}), "include_usage": True}
     if salt:
         fields["cache_salt"] = salt
+    if cold:
+        fields["cache_prompt"] = False
     return orjson.dumps(fields)

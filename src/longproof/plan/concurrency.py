@@ -142,6 +142,12 @@ def _explanation(mix: SessionMix, pool: PoolOffer, plan: MixPlan, risk: float) -
     sentences = [fits, naive, average]
     if plan.pinned_blocks:
         sentences.append(f"Shared prefixes are held once: {amount(plan.pinned_blocks)} for all sessions.")
+    lost = max((one.shared_tokens for one in mix.sessions if one.shared_tokens < pool.need.block_tokens), default=0)
+    if lost:
+        sentences.append(
+            f"A shared prefix of {format_tokens(lost)} tokens is shorter than a block of"
+            f" {format_tokens(pool.need.block_tokens)}: it is never found in the cache."
+        )
     if plan.watermark_blocks:
         share = 100 * plan.watermark_blocks / pool.capacity_blocks
         sentences.append(

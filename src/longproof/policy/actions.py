@@ -6,13 +6,13 @@ anything   ─▶ [Dispatch | Refusal, …]            for requests that waited
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from longproof.frozen import frozen
 from longproof.policy.choice import Score
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Dispatch:
     """Send request `id` to `replica` now; its place in the ledger is taken.
 
@@ -35,7 +35,7 @@ class Dispatch:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Wait:
     """Request `id` waits: a later Dispatch or Refusal decides it.
 
@@ -56,7 +56,7 @@ class Wait:
     scores: tuple[Score, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Refusal:
     """Request `id` is not served. `status` is HTTP's; `code` is stable; `reason` is a sentence for people.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from longproof.frozen import frozen
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@frozen(kw_only=True)
 class Arrival:
     """One request at the door.
 
@@ -53,7 +54,7 @@ class EndKind(StrEnum):
     """The engine said the request itself is wrong (400, 413): counts against nobody."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Ended:
     """The end of a request. Counts are the engine's usage where it told them; None = nobody knows."""
 

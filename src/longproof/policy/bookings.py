@@ -94,7 +94,7 @@ class Bookings:
         self.changes += 1
         assert request.replica is not None
         replica = self._replicas[request.replica]
-        replica.end_prefill(request.booked_tokens, request.prefill_ns, now_ns)
+        replica.end_prefill(request.booked_tokens, request.prefill_ns, request.dispatched_ns, now_ns)
         if request.arrival.output_tokens * replica.decode_ns_per_token > _SOON * request.prefill_ns:
             replica.stand_no_longer_alone(request.arrival.id, self._rule.overdue_share, now_ns)
         replica.hand_over(request.arrival.id)
@@ -110,7 +110,8 @@ class Bookings:
         if request.phase is Phase.DECODING:
             replica.end_answer()
         else:
-            replica.end_prefill(request.booked_tokens, request.prefill_ns, now_ns)
+            sent_ns = request.dispatched_ns if request.phase is Phase.PREFILLING else None
+            replica.end_prefill(request.booked_tokens, request.prefill_ns, sent_ns, now_ns)
         replica.stand_no_longer_alone(request.arrival.id, self._rule.overdue_share, now_ns)
         replica.release(request.arrival.id, request.booked_ns, now_ns)
         self._off(request, now_ns)

@@ -10,10 +10,10 @@ the controller's (`policy.admission`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from longproof.domain.kv_event import KvEvent
+from longproof.frozen import frozen
 from longproof.policy.arrivals import Arrival
 from longproof.policy.peers import FleetUse
 from longproof.policy.prefill_cost import PrefillCost
@@ -58,7 +58,7 @@ class ReplicaView(Protocol):
     def exclusive(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Score:
     """One replica's score for one request: the smaller `cost_ns`, the better. `cost_ns` is the predicted time to first
     token plus whatever the rule adds to it; its parts are kept for the decision log.
@@ -77,7 +77,7 @@ class Score:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Choice:
     """Where a request should go. `replica` None: none of them now (its pool has no idle capacity to lend …); the
     request waits and is asked about again. `best` is the score the choice rests on; with no replica, the best there

@@ -25,7 +25,7 @@ from longproof.policy.choice import Router
 from longproof.policy.controller_config import ControllerConfig
 from longproof.policy.entrance import Entrance
 from longproof.policy.expiries import Expiries
-from longproof.policy.filled import filled_tokens
+from longproof.policy.filled import filled_tokens, see_prefill
 from longproof.policy.fleet_view import FleetView
 from longproof.policy.output_measure import OutputMeasure
 from longproof.policy.peers import NOTHING, FleetUse
@@ -181,6 +181,8 @@ class Controller:
         now_ns = self._at(now_ns)
         found = self._replicas[replica]
         found.sampled(sample, found.ledger.used_blocks(self._lengths(found)), now_ns)
+        if found.usage is not None and found.prefilling:
+            see_prefill(found, self._there(found), found.usage, now_ns)
         return self._pump_all(now_ns)
 
     def on_kv_event(self, replica: str, event: KvEvent, now_ns: int) -> None:
@@ -255,8 +257,7 @@ class Controller:
         now_ns = max(now_ns, self._now_ns)
         filled: dict[str, int] = {}
         for replica in self._replicas.values():
-            there = (self._requests[request_id] for request_id in replica.ledger.requests())
-            filled |= filled_tokens(replica, there, now_ns)
+            filled |= filled_tokens(replica, self._there(replica), now_ns)
         return view.at(now_ns, self._tally.counters(), filled)
 
     # ── one request's way ─────────────────────────────────────────────────────────────────────────────────────────
@@ -372,7 +373,7 @@ class Controller:
         if request.replica is not None:
             replica = self._replicas[request.replica]
             if end.kind is EndKind.FAILED:
-                replica.failed(now_ns)
+                replica.failed(request.dispatched_ns, now_ns)
             elif end.kind is EndKind.COMPLETED:
                 replica.worked()
             if request.stretch is not None and end.cached_tokens is not None:
@@ -392,7 +393,9 @@ class Controller:
         waiting = [group for group in self._group_list if len(group.queue)]
         return [action for group in waiting for action in self._room.pump(group, now_ns)]
 
+    def _there(self, replica: Replica) -> list[Request]:
+        return [self._requests[request_id] for request_id in replica.ledger.requests()]
+
     def _lengths(self, replica: Replica) -> dict[str, int]:
         """Tokens by request that are in a cache by now; of those nobody sees the output of, what they may become."""
-        there = [self._requests[request_id] for request_id in replica.ledger.requests()]
-        return {r.arrival.id: r.held_tokens for r in there if r.on_engine and r.arrival.streamed}
+        return {r.arrival.id: r.held_tokens for r in self._there(replica) if r.on_engine and r.arrival.streamed}

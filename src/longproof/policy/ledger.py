@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from longproof.frozen import frozen
 from longproof.policy.need import BlockNeed
 from longproof.policy.peers import StageUse
 from longproof.policy.shared_prefixes import Pin, SharedPrefixes
@@ -54,7 +55,7 @@ class Pool:
         return self.capacity_blocks - self.watermark_blocks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class PoolState:
     """A pool at one moment. `stopped`: growth has used the watermark and not yet given enough back; `caution_blocks`
     are held back beyond the watermark, because the engine was seen to run short."""

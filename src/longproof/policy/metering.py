@@ -25,6 +25,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from longproof.domain.units import NS_PER_MS
+from longproof.frozen import frozen
 
 DEAREST = 10**9
 """Micro-USD per million: no price is above it, so that amounts stay within 64 bits."""
@@ -157,7 +158,7 @@ def residency_token_ms(input_tokens: int, output_tokens: int, ran_ns: int, ttft_
     return (2 * input_tokens * max(0, ran_ns) + output_tokens * grew_ns) // (2 * NS_PER_MS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class RequestUsage:
     """What one request used. `kv_token_ms`: its residency in token-milliseconds; None = nobody kept track."""
 
@@ -180,7 +181,7 @@ class RequestUsage:
         return self.input_tokens - (self.cached_tokens or 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Line:
     """One line of a bill. `quantity` in tokens, for residency in token-milliseconds; `amount_nano_usd` None = no price
     is set for something that was used, or the quantity is unknown though it has a price."""
@@ -191,7 +192,7 @@ class Line:
     amount_nano_usd: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Bill:
     """What a request costs. `sku` None = nothing on the price list covers it."""
 

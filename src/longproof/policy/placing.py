@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from longproof.domain.units import format_ns
+from longproof.frozen import frozen
 from longproof.policy.admission import Reservation
 from longproof.policy.choice import Choice, Router
 from longproof.policy.controller_config import ControllerConfig, QueueRule, SloRule
@@ -44,7 +44,7 @@ class Group:
         return tuple(r for r in self.replicas if pool in (None, r.pool) and only in (None, r.name))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Placement:
     """`replica` None: it does not go anywhere now. `choice` is the router's answer, with its scores; `room_ns`: how
     long until some replica has room, 0 = now, None = nothing tells. `capped`: its tenant runs as many as it may."""

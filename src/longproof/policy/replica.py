@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ _UNBOUNDED_BLOCKS = 1 << 40
 
 
 _LEAST_SHARE = 0.01
+_ENDS_KEPT = 64
 _IDLE_USAGE = 0.02
 """An idle vLLM shows next to nothing: what a prefill instance still holds for its decode instance stays below this."""
 
@@ -54,7 +56,9 @@ class Replica:
         self._own_pending_tokens = 0
         self._own_pending_ns = 0
         self.busy_until_ns = 0
-        self.prefilled_at_ns = 0
+        self.prefill_seen: tuple[str, int, int] | None = None
+        """By the engine's figure: a request, how many uncached tokens of it were in the cache, and when."""
+        self._prefills_ended: deque[tuple[int, int]] = deque(maxlen=_ENDS_KEPT)
         self._own_prefilling = 0
         self._own_decoding = 0
         self.peers = NOTHING
@@ -71,6 +75,8 @@ class Replica:
         self.preemptions = 0
         self._breaker = breaker
         self._failures = 0
+        self._openings = 0
+        self._opened_ns = -1
         self._excess: dict[str, int] = {}
         self._usage_has_cache = False
 
@@ -98,12 +104,16 @@ class Replica:
         """Send nothing before then."""
         self.not_before_ns = max(self.not_before_ns, until_ns)
 
-    def failed(self, now_ns: int) -> None:
-        """A request broke there. After enough of them in a row it is left alone, longer each time."""
+    def failed(self, sent_ns: int, now_ns: int) -> None:
+        """A request that was sent then broke there. After enough of them in a row it is left alone, longer each time.
+        What was sent before that broke by the same trouble, and says nothing new."""
+        if sent_ns <= self._opened_ns:
+            return
         self._failures += 1
-        over = self._failures - self._breaker.failures
-        if over >= 0:
-            self.leave_alone(now_ns + min(self._breaker.longest_ns, self._breaker.open_ns << min(over, 20)))
+        if self._failures >= self._breaker.failures:
+            self.leave_alone(now_ns + min(self._breaker.longest_ns, self._breaker.open_ns << min(self._openings, 20)))
+            self._openings += 1
+            self._opened_ns = now_ns
 
     def refused(self, retry_after_ns: int, now_ns: int) -> None:
         """Its engine is busy and has asked to be left alone so long."""
@@ -112,7 +122,7 @@ class Replica:
 
     def worked(self) -> None:
         """It produced something."""
-        self._failures = 0
+        self._failures = self._openings = 0
         self.refused_busy = False
 
     # ── what is on its way there, from here and from other gateways ───────────────────────────────────────────────
@@ -267,9 +277,10 @@ class Replica:
         self._own_pending_ns += work_ns
         self.busy_until_ns = max(self.busy_until_ns, now_ns) + work_ns
 
-    def end_prefill(self, tokens: int, work_ns: int, now_ns: int) -> None:
-        """Its first token came, or it will not."""
-        self.prefilled_at_ns = max(self.prefilled_at_ns, now_ns)
+    def end_prefill(self, tokens: int, work_ns: int, sent_ns: int | None, now_ns: int) -> None:
+        """Its first token came, or it will not. `sent_ns` None: it never was sent."""
+        if sent_ns is not None:
+            self._prefills_ended.append((sent_ns, now_ns))
         self._own_prefilling -= 1
         self._own_pending_tokens -= tokens
         self._own_pending_ns -= work_ns
@@ -295,6 +306,11 @@ class Replica:
             self.alone_for = None
             took_ns = max(0, now_ns - self._alone_since_ns)
             self.shared_until_ns = now_ns + int(took_ns * (1 - share) / max(share, _LEAST_SHARE))
+
+    def prefill_began_ns(self, sent_ns: int) -> int:
+        """When a prefill that was sent then had its turn: when it was sent, or when the last of those before it
+        ended."""
+        return max((end for sent, end in self._prefills_ended if sent <= sent_ns < end), default=sent_ns)
 
     def first_token(self, uncached_tokens: int, sent_ns: int, now_ns: int) -> Stretch | None:
         """The first token of a prefill was seen. Returns what it was counted in where the rate is learned."""
@@ -369,6 +385,11 @@ class Replica:
                 self.ledger.set_foreign(name, 0)
         return self._usage_has_cache
 
+    @property
+    def usage(self) -> float | None:
+        """The engine's last figure of what is in use; None where it has none, or counts what is only cached."""
+        return None if self.sample is None or self._usage_has_cache else self.sample.kv_usage
+
     def apply_caution(self, now_ns: int) -> None:
         """Hold back what caution says by now."""
         share = self.caution.share(now_ns)
@@ -390,6 +411,7 @@ class Replica:
         for name in self.ledger.accounts:
             self.ledger.set_foreign(name, 0)
         self._own_prefilling = self._own_decoding = self._own_pending_tokens = self._own_pending_ns = 0
-        self.busy_until_ns = self.not_before_ns = self._failures = 0
-        self.sample = self.alone_for = None
+        self.busy_until_ns = self.not_before_ns = self._failures = self._openings = 0
+        self._opened_ns = -1
+        self.sample = self.alone_for = self.prefill_seen = None
         self._excess.clear()
