@@ -52,10 +52,9 @@ async def _by_slices(body: bytes) -> tuple[int, int]:
     """The same two for a long body; the loop has its turn after every slice."""
     bound, widest = 0, 0.0
     for start in range(0, len(body), _SLICE_BYTES):
-        part = body[start : start + _SLICE_BYTES]
+        part = body[start : start + _SLICE_BYTES + len(b"\\u")]  # an escape may lie across the end
         bound += most_parsed_bytes(part)
-        seam = body[start : start + _SLICE_BYTES + len(b"\\ud")]  # an escape may lie across the end
-        widest = max(widest, widened_bytes(seam) / len(seam))
+        widest = max(widest, widened_bytes(part) / len(part))
         await asyncio.sleep(0)
     return bound, round(widest * len(body))
 

@@ -52,10 +52,11 @@ async def loads_in_pieces(body: bytes, *, piece_bytes: int = PIECE_BYTES) -> obj
 async def _runs(body: bytes, piece_bytes: int) -> list[Run]:
     runs, last, inside = list[Run](), 0, False
     for place in _places(body, piece_bytes):
-        piece = body[last:place]
-        if b"\\\\" in piece:
-            piece = piece.replace(b"\\\\", b"")
-        quotes = piece.count(b'"') - piece.count(b'\\"')
+        if body.find(b"\\\\", last, place) < 0:
+            quotes = body.count(b'"', last, place) - body.count(b'\\"', last, place)
+        else:
+            piece = body[last:place].replace(b"\\\\", b"")
+            quotes = piece.count(b'"') - piece.count(b'\\"')
         if inside and not quotes:
             if runs and runs[-1][-1][1] == last:
                 runs[-1].append((last, place))
