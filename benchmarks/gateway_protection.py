@@ -13,7 +13,8 @@ their first. What that costs them is in the table (ttft): one engine can protect
 `--long-prefill-token-threshold`: what one prompt gets of a step while others are there.
 
 Printed: preemptions by vLLM's own counter; time to first token, time per output token (a request's mean) and between
-tokens of the chats, with 95 % intervals (order statistics); what became of the giants; and a last line of figures.
+tokens of the chats, with 95 % intervals (order statistics; – where there are too few for an end); what became of the
+giants; and a last line of figures.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from real_vllm import (
 )
 
 from longproof.domain.measure import Unknown
-from longproof.stats.quantile import interval, sample_quantile
+from longproof.stats.quantile import lower_bound, sample_quantile, upper_bound
 
 TARGET = 1.3
 SAMPLE_S = 0.5
@@ -213,9 +214,8 @@ def spread(values: list[float]) -> dict[str, list[float | None]]:
     """p50 and p99: the value and the ends of its interval, None where there are too few."""
     found: dict[str, list[float | None]] = {}
     for name, q in (("p50", 0.5), ("p99", 0.99)):
-        value, around = sample_quantile(values, q), interval(values, q)
-        ends = [None, None] if isinstance(around, Unknown) else [around.low, around.high]
-        found[name] = [None if isinstance(value, Unknown) else value, *ends]
+        told = sample_quantile(values, q), lower_bound(values, q, 0.975), upper_bound(values, q, 0.975)
+        found[name] = [None if isinstance(one, Unknown) else one for one in told]
     return found
 
 
@@ -279,8 +279,8 @@ def _cell(value: list[float | None], digits: int) -> str:
     middle, low, high = value
     if middle is None:
         return "–"
-    ends = "" if low is None or high is None else f" [{low:.{digits}f}, {high:.{digits}f}]"
-    return f"{middle:.{digits}f}{ends}"
+    low_end, high_end = ("–" if end is None else f"{end:.{digits}f}" for end in (low, high))
+    return f"{middle:.{digits}f} [{low_end}, {high_end}]"
 
 
 def plot(turns: list[Turn], found: dict[str, dict[str, object]], options: argparse.Namespace) -> None:
@@ -336,8 +336,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=80.0, help="during which chats come, each turn")
     parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument("--rate", type=float, default=1.5, help="chats per second")
-    parser.add_argument("--longest-output", type=int, default=320)
+    parser.add_argument("--rate", type=float, default=1.2, help="chats per second")
+    parser.add_argument("--longest-output", type=int, default=240)
     parser.add_argument("--blocks", type=int, default=320, help=f"KV blocks of {BLOCK_TOKENS} tokens")
     parser.add_argument("--step", type=int, default=512, help="vLLM's --max-num-batched-tokens")
     parser.add_argument("--chunk", type=int, default=128, help="vLLM's --long-prefill-token-threshold; 0: none")

@@ -83,7 +83,8 @@ async def measure(blocks: int, capacity: int) -> None:
     await asyncio.sleep(0.5)
     ours.send("begin")
     print(
-        "| blocks stored | blocks/s of CPU | known keys | index blocks | memory MiB | gaps |\n|---|---|---|---|---|---|"
+        "| blocks stored | blocks/s of CPU | known keys | index blocks | index MB | process MiB | gaps |\n"
+        "|---|---|---|---|---|---|---|"
     )
     acknowledged, row, cpu_s = 0, 0, time.process_time()
     while row < 10:
@@ -96,8 +97,9 @@ async def measure(blocks: int, capacity: int) -> None:
             row += 1
             rate = stored / max(time.process_time() - cpu_s, 1e-9)
             memory = me.memory_info().rss / 2**20
-            cells = (stored, rate, len(state.translator), index.known_blocks("a"), memory, state.gaps)
-            print("| {:,} | {:,.0f} | {:,} | {:,} | {:.0f} | {} |".format(*cells), flush=True)
+            known = index.known_blocks("a")
+            cells = (stored, rate, len(state.translator), known, index.bytes / 1e6, memory, state.gaps)
+            print("| {:,} | {:,.0f} | {:,} | {:,} | {:.1f} | {:.0f} | {} |".format(*cells), flush=True)
     feed.close()
     inbox.close()
     ours.send("end")

@@ -146,9 +146,11 @@ def traces(directory: Path) -> None:
             )
 
 
-def overload(directory: Path) -> None:
-    """Three times the rate that the replicas keep up with."""
-    print("\n## Overload: conversation trace x3, 4 x 8,192 blocks of 64 tokens, batched steps of 8,192 tokens\n")
+def overload(directory: Path, speed: float) -> None:
+    """The conversation trace at a rate the replicas cannot keep up with."""
+    print(
+        f"\n## Overload: conversation trace x{speed:g}, 4 x 8,192 blocks of 64 tokens, batched steps of 8,192 tokens\n"
+    )
     print("| queue | answered | refused | hit | TTFT p50 / p90 / p99 s | oldest wait s | lasted s |")
     print("|---|---|---|---|---|---|---|")
 
@@ -160,10 +162,12 @@ def overload(directory: Path) -> None:
         ("shortest first", QueueRule(age_bound_ns=NEVER_NS, longest_wait_ns=NEVER_NS)),
         ("as served by default", QueueRule()),
         ("as served, no wait above a minute", QueueRule(longest_wait_ns=60 * NS_PER_S)),
+        ("as served, no wait above three", QueueRule(longest_wait_ns=180 * NS_PER_S)),
+        ("as served, half for the overdue", QueueRule(overdue_share=0.5)),
     ):
         # the mocker's formula, made linear at a step of 8,192 tokens
         fleet = Fleet(1_024, 512, PrefillCost(ns_per_token=18_600, fixed_ns=16_500_000), make, queue)
-        workload = mooncake(directory / "mooncake_conversation.jsonl", speed=3)
+        workload = mooncake(directory / "mooncake_conversation.jsonl", speed=speed)
         outcome = fleet.run(workload, "round robin" if title.endswith("round robin") else EVENTS)
         times = [outcome.ttft_ms(q) / 1e3 for q in (0.5, 0.9, 0.99, 1.0)]
         print(
@@ -178,6 +182,7 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, help="directory with the Mooncake traces")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--only", default="", help="conversations, shorts, traces, overload")
+    parser.add_argument("--speed", type=float, default=3, help="overload: how many times the trace's own rate")
     given = parser.parse_args()
     seeds = range(7, 7 + given.seeds)
     wanted = given.only.split(",") if given.only else ["conversations", "shorts", "traces", "overload"]
@@ -189,7 +194,7 @@ def main() -> None:
         if "traces" in wanted:
             traces(given.traces)
         if "overload" in wanted:
-            overload(given.traces)
+            overload(given.traces, given.speed)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from longproof.domain.kv_event import KvEvent
 from longproof.policy.arrivals import Arrival
 from longproof.policy.choice import Choice, ReplicaView, Score
+from longproof.policy.peers import FleetUse
 from longproof.policy.prefix import PrefixIndex
 
 
@@ -53,6 +54,9 @@ class Baseline:
 
     def on_kv_event(self, replica: str, event: KvEvent, now_ns: int) -> None:  # noqa: ARG002  as ours
         self._index.apply(replica, event)
+
+    def on_peers(self, use: FleetUse, now_ns: int) -> None:
+        """There are none."""
 
     def forget(self, replica: str) -> None:
         self._index.add(replica)

@@ -40,7 +40,7 @@ from longproof.gateway.ledger_journal import read_segment
 from longproof.gateway.owner_fields import FieldRule
 from longproof.gateway.prefixes import NAME_PATTERN
 from longproof.gateway.prompt_text import text_names, text_size
-from longproof.gateway.replies import busy_in_stream, error_at_first, is_error_event, role_events
+from longproof.gateway.replies import busy_in_stream, error_at_first, is_error_event, tokenless_events
 from longproof.gateway.sse_events import EventFlow
 from longproof.gateway.template_limits import Budget
 from longproof.gateway.tracing import _PARENT
@@ -129,7 +129,7 @@ def events(data: bytes) -> None:
         assert min(usage.prompt_tokens or 0, usage.completion_tokens or 0, usage.cached_tokens or 0) >= 0
     busy_in_stream(data)
     is_error_event(data)
-    assert role_events(data) >= 0
+    assert min(tokenless_events(data, begun=begun) for begun in (False, True)) >= 0
     error_at_first(data)
     problem = engine_problem(500, data)
     assert problem is None or orjson.loads(problem.body())["error"]["message"]

@@ -64,6 +64,7 @@ async def shell() -> AsyncIterator[Callable[..., Awaitable[Shell]]]:
         models = ModelList(fleet, ring)
         routes.add("POST", "/v1/chat/completions", generations.chat)
         routes.add("POST", "/v1/completions", generations.completions)
+        routes.add("POST", "/v1/responses", generations.responses)
         routes.add("GET", "/v1/models", models.all)
         routes.add("GET", "/v1/models/*", models.one)
         routes.add("POST", "/tokenize", PassThrough(fleet, intake, ring, clock, timeout_s=60).answer)

@@ -124,3 +124,19 @@ def test_a_key_that_would_let_in_nobody_or_two_is_refused_when_it_is_read(keys: 
     config = config_from({"engine": [{}], "key": keys}, where=Path("fleet.toml"))
     with pytest.raises(UsageError):
         key_rules(config)
+
+
+def test_what_is_shared_is_read_when_there_is_such_a_section(tmp_path: Path) -> None:
+    written: dict[str, object] = {"replica": [{"url": "http://10.0.0.1:8000"}]}
+    assert config_from(written, where=tmp_path / "fleet.toml").shared is None
+    section = {"url": "valkey://10.0.0.5:6379/0", "lease": "5s", "password_env": "SECRET"}
+    shared = config_from({**written, "shared": section}, where=tmp_path / "fleet.toml").shared
+    assert shared is not None
+    assert (shared.url, shared.fleet, shared.lease, shared.password_env) == (
+        "valkey://10.0.0.5:6379/0",
+        "longproof",
+        5_000_000_000,
+        "SECRET",
+    )
+    with pytest.raises(UsageError, match="shared"):
+        config_from({**written, "shared": {"lease": "5s"}}, where=tmp_path / "fleet.toml")

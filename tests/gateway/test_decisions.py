@@ -26,7 +26,16 @@ from longproof.policy.controller_config import (
     SloRule,
     TenantRule,
 )
-from longproof.policy.decision_record import Arrived, CacheChanged, DecisionRecord, Recorded, Sampled, Ticked
+from longproof.policy.decision_record import (
+    Arrived,
+    CacheChanged,
+    DecisionRecord,
+    PeersTold,
+    Recorded,
+    Sampled,
+    Ticked,
+)
+from longproof.policy.peers import FleetUse, ReplicaUse, StageUse
 from longproof.policy.routing import RoutingRule
 from longproof.testing.controllers import replica_rule
 
@@ -104,6 +113,9 @@ def run(seed: int, sink: Callable[[LogEntry], None], steps: int = 400) -> None:
                 ]
             )
             recorded.on_kv_event("a", event, now_ns)
+        elif chance.random() < 0.3:
+            use = {"a": ReplicaUse(stages={"kv": StageUse(blocks=chance.randrange(40), requests=1)}, decoding=1)}
+            recorded.on_peers(FleetUse(replicas=use), chance.choice([1, 3]), now_ns, told=chance.random() < 0.5)
         else:
             recorded.on_replica("b", chance.choice([ReplicaState.UP, ReplicaState.DOWN]), now_ns)
             recorded.on_tick(now_ns)
@@ -129,7 +141,7 @@ def test_every_record_comes_back_exactly(tmp_path: Path) -> None:
     records: list[LogEntry] = []
     run(9, records.append)
     inputs = {type(entry.input) for entry in records if isinstance(entry, DecisionRecord)}
-    assert inputs >= {Arrived, CacheChanged, Sampled, Ticked}
+    assert inputs >= {Arrived, CacheChanged, PeersTold, Sampled, Ticked}
     for record in records:
         assert decode_entry(encode_entry(record), where="x") == record
 
@@ -156,7 +168,8 @@ def test_a_difference_is_shown_when_the_rules_were_others(tmp_path: Path) -> Non
 def test_a_gap_is_named_when_records_are_missing(tmp_path: Path) -> None:
     path = log_of(tmp_path / "decisions.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:40] + lines[43:]))
+    at = next(at for at in range(40, len(lines)) if not any(b'["follow"' in line for line in lines[at : at + 3]))
+    path.write_bytes(b"".join(lines[:at] + lines[at + 3 :]))
     assert replay_log(path).missing == 3
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
+import trustme
 from aiohttp.web import BaseRequest, Response
 
-from longproof.gateway.listener import Listener
+from longproof.gateway.listener import Listener, Tls
 from longproof.gateway.routes import Routes
 
 Until = Callable[..., Awaitable[None]]
@@ -136,3 +138,18 @@ async def test_a_connection_is_read_no_further_when_it_pipelines_behind_a_slow_a
     writer.transport.abort()
     assert sent < 256 << 20
     assert one.asked == 1
+
+
+async def test_a_connection_is_closed_when_its_tls_handshake_does_not_come_in_time(tmp_path: Path) -> None:
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "both.pem"))
+    tls = Tls(certificate=tmp_path / "both.pem", key=tmp_path / "both.pem")
+    listener = Listener(Routes(), host="127.0.0.1", port=0, tls=tls, head_s=0.2)
+    port = int((await listener.start()).rpartition(":")[2])
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"\x16\x03\x01")  # a handshake that goes on later
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        writer.close()
+    finally:
+        await listener.close()

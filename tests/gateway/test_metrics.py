@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from longproof.gateway.lives import Life, Lives, WatchedMeter
 from longproof.gateway.metric_names import METRICS, PREFIX, MetricKind
 from longproof.gateway.metrics import GatewayMetrics
 from longproof.gateway.ports import Admitted, Spent
+from longproof.gateway.sharing import SharingState
 from longproof.policy.actions import Dispatch, Refusal, Wait
 from longproof.policy.arrivals import Arrival, EndKind
 from longproof.testing.fleets import broken_fleet, busy_fleet, empty_fleet
@@ -191,3 +193,22 @@ def test_a_life_ends_when_a_client_leaves_the_queue_or_is_refused() -> None:
     lives.departed("never seen", S)
     assert [(one.ending, one.waited_ns) for one in told] == [("cancelled", 3 * S), ("refused", 0)]
     assert lives.open_lives == 0
+
+
+def test_what_is_shared_is_counted_when_books_are_shared() -> None:
+    alone = GatewayMetrics(broken_fleet(lambda: 0))
+    assert not any("shared" in name and "kv" not in name for name, _ in scraped(alone))
+    state = SharingState(
+        problem="it is gone", gateways=3, exchanges=40, stores_told=5, stores_heard=6, untold_prompts=7
+    )
+    found = scraped(GatewayMetrics(replace(busy_fleet(lambda: 0), sharing=lambda: state)))
+    assert value(found, "shared_ok") == 0
+    assert value(found, "shared_gateways") == 3
+    assert value(found, "shared_exchanges_total") == 40
+    assert [value(found, "shared_prompts_total", how=how) for how in ("told", "heard", "untold")] == [5, 6, 7]
+
+
+def test_a_prefill_rate_says_what_it_rests_on() -> None:
+    busy, broken = (scraped(GatewayMetrics(fleet(lambda: 0))) for fleet in (busy_fleet, broken_fleet))
+    assert value(busy, "replica_prefill_tokens_per_second", replica="chat-0", source="learned") == 11_840
+    assert value(broken, "replica_prefill_tokens_per_second", replica="a", source="assumed") == 10_000

@@ -281,6 +281,8 @@ def test_a_real_model_answers_when_started_without_arguments(gateway: Run, tmp_p
     plain = chat(running.url, "Name a colour.", model=model, max_tokens=8)
     stream = chat(running.url, "Name a colour.", model=model, max_tokens=8, stream=True)
     too_long = chat(running.url, "word " * 600, model=model)
+    asked = {"model": model, "input": "Name a colour.", "max_output_tokens": 8, "stream": True}
+    response = httpx.post(f"{running.url}/v1/responses", json=asked, timeout=60)
     code = running.terminate()
     events = [json.loads(line[6:]) for line in stream.text.splitlines() if line.startswith("data: {")]
     assert plain.json()["usage"]["completion_tokens"] <= 8
@@ -289,7 +291,8 @@ def test_a_real_model_answers_when_started_without_arguments(gateway: Run, tmp_p
     assert code == 0
     # our own count of the prompt, made with the model file's tokenizer, is the engine's
     assert not any("counted by the engine" in line for line in running.lines)
-    assert [ending for ending, _ in ledger_rows(tmp_path / "state-0")] == ["completed"] * 2
+    assert "event: response.completed" in response.text
+    assert [ending for ending, _ in ledger_rows(tmp_path / "state-0")] == ["completed"] * 3
 
 
 def _refused(url: str) -> bool:

@@ -84,6 +84,21 @@ def test_a_replica_is_left_alone_when_it_failed_too_often() -> None:
     assert sent.replica == "r0"
 
 
+def test_one_trouble_counts_once_when_many_requests_break_by_it() -> None:
+    gateway = controller_of(replica_rule("r0"), breaker=BreakerRule(failures=2, open_ns=S))
+    for number in range(12):
+        assert isinstance(gateway.on_arrival(arrival(f"a{number}", 1), 0), Dispatch)
+    for number in range(10):  # an engine that froze: all its requests are given up together
+        gateway.on_finish(f"a{number}", Ended(kind=EndKind.FAILED), 5 * S + number)
+    assert gateway.snapshot(5 * S).replicas[0].available_at_ns == 6 * S + 1  # by the second of them
+    assert isinstance(gateway.on_arrival(arrival("b", 1), 7 * S), Dispatch)
+    gateway.on_finish("a10", Ended(kind=EndKind.FAILED), 7 * S)  # sent before it was left alone
+    assert isinstance(gateway.on_arrival(arrival("c", 1), 7 * S), Dispatch)
+    gateway.on_finish("b", Ended(kind=EndKind.FAILED), 8 * S)  # sent after: twice as long now
+    gateway.on_finish("c", Ended(kind=EndKind.FAILED), 8 * S)
+    assert gateway.snapshot(8 * S).replicas[0].available_at_ns == 10 * S
+
+
 def test_503_says_when_to_come_back_when_no_replica_is_up() -> None:
     gateway = controller_of()
     gateway.on_arrival(arrival("running"), 0)

@@ -319,3 +319,11 @@ class SharedBooks(RuleBasedStateMachine):
 
 
 TestSharedBooks = SharedBooks.TestCase
+
+
+def test_growth_within_a_prefix_that_is_longer_than_the_request_takes_nothing() -> None:
+    ledger = Ledger.of([Pool(stage="kv", capacity_blocks=100, need=BlockNeed(block_tokens=16))])
+    ledger.reserve("a", {"kv": 160}, tuple(range(10)))
+    ledger.correct("a", {"kv": 40})  # its true length: less than the ten blocks it refers to
+    assert ledger.grow("a", {"kv": 60}) is None
+    assert ledger.state("kv").held_blocks == 10

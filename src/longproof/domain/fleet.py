@@ -33,8 +33,9 @@ class PrefillSource(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSnapshot:
     """One pool of KV blocks: capacity = held + free. `held_blocks` = `private_blocks` + `shared_blocks` (prefixes in
-    use, each counted once) + `foreign_blocks` (used by somebody else, as the engine's metrics show). `used_blocks`: of
-    what our requests hold, the part that is filled by now; the rest is reserved for what they will produce.
+    use, each counted once) + `foreign_blocks` (used by somebody else, as the engine's metrics show) + `peer_blocks`
+    (booked by other gateways before the same engine). `used_blocks`: of what our requests hold, the part that is filled
+    by now; the rest is reserved for what they will produce.
 
     `stop_blocks`: nothing new is let in above it; `resume_blocks`: once stopped, not before it is down to this.
     `evictable_blocks`: cached and not in use, part of the free ones; None = not known. `drift_blocks`: the engine's own
@@ -55,6 +56,7 @@ class StageSnapshot:
     evictable_blocks: int | None = None
     drift_blocks: int | None = None
     used_blocks: int | None = None
+    peer_blocks: int = 0
 
     @property
     def free_blocks(self) -> int:

@@ -20,7 +20,9 @@ class Ask:
     body: whoever has read the prompt out of it may call `forget_prompt`, so that a long prompt is not held twice for
     as long as its answer takes. `output_tokens` is the allowance asked for, all choices together; None = none was
     named. `salt` separates this request's prefixes from everybody else's (vLLM's ``cache_salt``, and the tenant's own
-    where tenants are separated). `session` is a hint that names a conversation; nothing depends on it.
+    where tenants are separated). `session` is a hint that names a conversation; nothing depends on it. `responses`: it
+    came by /v1/responses; `fields` is then the chat that engines make of it. `countable` False: they differ in what
+    they make of it, and only its bound is sure.
     """
 
     id: str
@@ -33,6 +35,8 @@ class Ask:
     choices: int = 1
     output_tokens: int | None = None
     salt: str = ""
+    responses: bool = False
+    countable: bool = True
     session: str | None = None
     tenant: str = ""
     key: str = ""

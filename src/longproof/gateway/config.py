@@ -207,8 +207,8 @@ class QueueSection(Section):
     whatever its size; `longest_wait`: who waited so long is refused."""
 
     age_bound: Duration = 30_000_000_000
-    longest_wait: Duration = 600_000_000_000
-    overdue_share: float = 0.5
+    longest_wait: Duration = 120_000_000_000
+    overdue_share: float = 0.25
     most_waiting: int = 10_000
     most_waiting_per_tenant: int | None = None
     count_from: Tokens = 2_048
@@ -291,10 +291,24 @@ class ClaimSection(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedSection(Section):
+    """Several gateways before the same engines. `url`: the Valkey or Redis through which they tell each other what they
+    have booked ("valkey://host:6379/0", "valkeys://" for TLS, "unix://"); `password_env` names the environment variable
+    that holds its password. `fleet` keeps fleets on one store apart: gateways of one fleet name the same replicas.
+    `lease`: how long the bookings of a gateway that died stay."""
+
+    url: str
+    fleet: str = "longproof"
+    lease: Duration = 3_000_000_000
+    password_env: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetConfig(Section):
     """The whole file."""
 
     gateway: GatewaySection = GatewaySection()
+    shared: SharedSection | None = None
     replica: tuple[ReplicaSection, ...] = ()
     engine: tuple[EngineSection, ...] = ()
     pools: PoolsSection = PoolsSection()

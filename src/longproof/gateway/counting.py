@@ -97,7 +97,8 @@ class ModelCounting:
         if ids is not None and len(ids) <= _IDS_AT_ONCE:
             blocks = self._blocks(ids, ask.salt)
             return Counted(input_tokens=len(ids), exact=blocks is not None, blocks=blocks or ())
-        return (None if ids is not None else self._estimate(ask)) or self._bound(ask)
+        estimated = self._estimate(ask) if ids is None and ask.countable else None
+        return estimated or self._bound(ask)
 
     def _bound(self, ask: Ask) -> Counted:
         local = self.local
@@ -151,11 +152,13 @@ class ModelCounting:
             return Counted(input_tokens=len(ids), exact=blocks is not None, blocks=blocks or ())
         fields = dict(ask.fields)  # the prompt stays ours when the ask forgets it
         try:
-            here = await self._here(ask, fields, pool)
+            here = await self._here(ask, fields, pool) if ask.countable else None
         except Unstretchable:
             return self._only_bounded(ask)  # the engine's tokenizer is no better at it
         if here is not None:
-            return await loop.run_in_executor(pool, self._counted, here[0], ask.salt, here[1])
+            # how an engine makes a chat of a response's input is its own: its usage is no judge of our tokenizer
+            shape = None if ask.responses else here[1]
+            return await loop.run_in_executor(pool, self._counted, here[0], ask.salt, shape)
         return await self._by_text(ask, fields, pool, exact=exact)
 
     async def by_tokens(self, ask: Ask, pool: ThreadPoolExecutor) -> Counted:
@@ -192,6 +195,8 @@ class ModelCounting:
         loop = asyncio.get_running_loop()
         name = _Naming(ask.route, fields, self.block_bytes, ask.salt)
         blocks, size = await loop.run_in_executor(pool, name)
+        if not ask.countable:
+            return replace(self._only_bounded(ask), blocks=blocks, by_text=self.text_blocks)
         tokens = None if size is None else self.rate.estimate(size)
         if exact or tokens is None or self._compares():
             parts = await self._engine_ids(ask.route, fields)

@@ -14,6 +14,7 @@ import orjson
 from longproof.domain.fleet import FleetSnapshot, ReplicaSnapshot
 from longproof.gateway.meter import MeterState
 from longproof.gateway.recent import RecentDecision
+from longproof.gateway.sharing import SharingState
 
 HISTORY_SAMPLES = 600
 """At one a second: ten minutes."""
@@ -58,6 +59,7 @@ class Sources:
     index: Callable[[], Sequence[IndexView]] = _none
     pinned: Callable[[], Sequence[PinnedView]] = _none
     problems: Callable[[], Sequence[str]] = _none
+    sharing: Callable[[], SharingState] | None = None
     name: str = "gateway"
 
 
@@ -100,6 +102,7 @@ def view(sources: Sources, sample: dict[str, object] | None, fleet: FleetSnapsho
         "index": sources.index(),
         "pinned": sources.pinned(),
         "problems": sources.problems(),
+        "sharing": None if sources.sharing is None else sources.sharing(),
     }
     return orjson.dumps(body, default=list)
 

@@ -32,6 +32,7 @@ from longproof.policy.decision_record import (
     Finished,
     FirstToken,
     Input,
+    PeersTold,
     Produced,
     ReplicaChanged,
     Sampled,
@@ -41,7 +42,8 @@ from longproof.policy.routing import RoutingRule
 
 FORMAT = 1
 _INPUTS = (
-    Arrived, CountedLength, FirstToken, Produced, EngineRefused, Finished, Sampled, ReplicaChanged, Ticked
+    Arrived, CountedLength, FirstToken, Produced, EngineRefused, Finished, Sampled, ReplicaChanged, PeersTold,
+    Ticked,
 )  # fmt: skip
 _BY_NAME: dict[str, type[Any]] = {
     kind.__name__: kind for kind in (*_INPUTS, Dispatch, Wait, Refusal, KvStored, KvRemoved, KvCleared, KvGap)

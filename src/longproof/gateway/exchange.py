@@ -42,6 +42,7 @@ from longproof.gateway.replies import (
     problem_of,
     tokenless_events,
 )
+from longproof.gateway.responses import ResponseFlow, response_usage
 from longproof.gateway.sse_events import EventFlow
 from longproof.gateway.upstream import Answer, Lost, Refused, Unreached, retry_after_ns
 from longproof.gateway.usage import usage_in
@@ -199,7 +200,8 @@ class Exchange:
         return {**self._headers, "Authorization": replica.authorization}
 
     async def _send(self, replica: Replica, body: bytes) -> Answer:
-        fleet, url = self._around.fleet, self._around.fleet.url(replica.name, self._ask.route)
+        fleet, ask = self._around.fleet, self._ask
+        url = fleet.responses_url(replica.name) if ask.responses else fleet.url(replica.name, ask.route)
         answer = self._answer = await fleet.upstream.send(url, self._headers_for(replica), body)
         if answer.status in _BUSY:
             wait_ns = retry_after_ns(answer.headers.get("retry-after"))
@@ -208,7 +210,11 @@ class Exchange:
         return answer
 
     async def _relay_stream(self, answer: Answer, replica: Replica) -> StreamResponse:
-        flow = EventFlow(hide_usage=replica.usage_in_streams and not self._ask.wants_usage)
+        flow = (
+            ResponseFlow()
+            if self._ask.responses
+            else EventFlow(hide_usage=replica.usage_in_streams and not self._ask.wants_usage)
+        )
         down = self._down
         try:
             data = await answer.read_some()
@@ -232,26 +238,30 @@ class Exchange:
         if not flow.done and flow.failed:
             return await down.end()  # the engine's own error event was passed on; it promised no [DONE]
         if not flow.done:
-            raise Lost("the stream ended without [DONE]")
+            raise Lost("the stream ended without its last event")
         if not flow.failed:
             self.end = EndKind.COMPLETED
         return await down.end()
 
-    def _pass_on(self, flow: EventFlow, data: bytes) -> bool:
+    def _pass_on(self, flow: EventFlow | ResponseFlow, data: bytes) -> bool:
         """What came from the engine, to the client: called for every read of every stream."""
         out = flow.take(data)
         go_on = not out or self._down.put(out)
         self._note(flow, data)
         return go_on
 
-    def _note(self, flow: EventFlow, data: bytes) -> None:
+    def _note(self, flow: EventFlow | ResponseFlow, data: bytes) -> None:
         """Progress, for ledger and books: coarse, since it is called for every chunk."""
-        self._tokenless += tokenless_events(data, begun=self._first_token_ns is not None)
+        counts_all = not self._ask.responses  # of a response's events, only those with output are counted
+        if counts_all:
+            self._tokenless += tokenless_events(data, begun=self._first_token_ns is not None)
         if is_error_event(data):
             flow.failed = True
-            self._tokenless += 1
-        if flow.usage is not None:
-            return  # it says the number itself, and the end is here
+            self._tokenless += counts_all
+        if flow.usage is not None:  # it says the number itself, and the end is here
+            if self._first_token_ns is None and flow.usage.completion_tokens:
+                self._first_token()  # all of it came at once
+            return
         tokens = self._passed_tokens = max(0, flow.events - self._tokenless)
         if self._first_token_ns is None:
             if tokens:
@@ -272,7 +282,7 @@ class Exchange:
         self._ask.drop_body()
         body = await whole_body(answer)
         self._first_token()
-        self._usage = usage_in(body)
+        self._usage = response_usage(body) if self._ask.responses else usage_in(body)
         self.end = EndKind.COMPLETED
         return self._down.plain(200, body, content_type=answer.headers.get("content-type", "application/json"))
 

@@ -75,6 +75,10 @@ class Fleet:
         """Where a route of a replica is."""
         return self._urls[replica, route]
 
+    def responses_url(self, replica: str) -> URL:
+        """Where a replica serves the Responses API."""
+        return URL(self.by_name[replica].url + "/v1/responses")
+
     def entry(self, replica: str, route: Route) -> URL:
         """Where a prompt is prefilled: of a pair the prefill side, else the same as `url`."""
         return self._entries[replica, route]

@@ -72,6 +72,7 @@ def front_of(
     routes = Routes()
     routes.add("POST", "/v1/chat/completions", generations.chat)
     routes.add("POST", "/v1/completions", generations.completions)
+    routes.add("POST", "/v1/responses", generations.responses)
     routes.add("GET", "/v1/models", models.all)
     routes.add("GET", "/v1/models/*", models.one)
     routes.add("GET", ROUTE, pinned.all)

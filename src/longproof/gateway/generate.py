@@ -1,4 +1,4 @@
-"""The two routes that generate: from the HTTP request to its exchange.
+"""The routes that generate: from the HTTP request to its exchange.
 
 key ─▶ body ─▶ Ask ─▶ model served? ─▶ the key's own bounds ─▶ upper bound of its length ─▶ Exchange
 """
@@ -9,19 +9,23 @@ import asyncio
 import itertools
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from aiohttp.web import BaseRequest, StreamResponse
 
 from longproof.domain.request import Route
-from longproof.gateway.ask import Ask
+from longproof.gateway.ask import Ask, Json
 from longproof.gateway.downstream import Downstream
+from longproof.gateway.errors import bad_request
 from longproof.gateway.exchange import Exchange, Surroundings
+from longproof.gateway.fleet import Replica
 from longproof.gateway.intake import PIECES_FROM_BYTES, Intake, long_json_object, parsed
 from longproof.gateway.keys import KeyRing, KeyRule, require_within
+from longproof.gateway.owner_fields import FieldRule
 from longproof.gateway.ports import Counted
+from longproof.gateway.responses import parsed_response
 from longproof.gateway.wire_body import engine_body
 from longproof.policy.arrivals import Arrival
 
@@ -66,7 +70,12 @@ class Generations:
         """POST /v1/completions."""
         return await self._answer(request, Route.COMPLETIONS)
 
-    async def _answer(self, request: BaseRequest, route: Route) -> StreamResponse:
+    async def responses(self, request: BaseRequest) -> StreamResponse:
+        """POST /v1/responses."""
+        return await self._answer(request, None)
+
+    async def _answer(self, request: BaseRequest, route: Route | None) -> StreamResponse:
+        """`route` None: the Responses API."""
         rule = self._keys.rule_of(request.headers.getall("Authorization", ()))
         body = await self._intake.read(request, rule.name)
         held = len(body)
@@ -83,17 +92,19 @@ class Generations:
         finally:
             ask.drop_body()
 
-    async def _parsed(self, body: bytes, route: Route) -> Ask:
+    async def _parsed(self, body: bytes, route: Route | None) -> Ask:
         request_id = f"lp-{self._boot}-{next(self._numbers)}"
         if len(body) < _LARGE_BYTES:
-            return parsed(body, route, request_id=request_id, rule=self._intake.fields)
+            return _ask(body, route, request_id, self._intake.fields)
         async with self._large:  # one at a time: between two of them the loop has its turn
             fields = await long_json_object(body) if len(body) >= PIECES_FROM_BYTES else None
-            return parsed(body, route, request_id=request_id, rule=self._intake.fields, fields=fields)
+            return _ask(body, route, request_id, self._intake.fields, fields)
 
     async def _exchanged(self, request: BaseRequest, ask: Ask, rule: KeyRule) -> StreamResponse:
         replicas = self._around.fleet.serving(ask.model)
         now_ns = ask.received_ns = self._around.clock.now_ns()
+        if ask.responses:
+            _require_no_pair(replicas)
         self._keys.enter(rule, ask.model, now_ns)
         try:
             self._own(ask, rule, request)
@@ -151,6 +162,19 @@ class Generations:
         if not self._keys.asks_for_keys and "Authorization" in given:
             headers["Authorization"] = given["Authorization"]
         return headers
+
+
+def _ask(body: bytes, route: Route | None, request_id: str, rule: FieldRule, fields: Json | None = None) -> Ask:
+    if route is None:
+        return parsed_response(body, request_id=request_id, rule=rule, fields=fields)
+    return parsed(body, route, request_id=request_id, rule=rule, fields=fields)
+
+
+def _require_no_pair(replicas: Iterable[Replica]) -> None:
+    """ApiError 400 where a prefill/decode pair may get it: pairs hand over what came by the other two routes."""
+    if any(replica.prefill_url is not None for replica in replicas):
+        message = "this model is served by a prefill/decode pair, which has no Responses API; use /v1/chat/completions"
+        raise bad_request(message, code="not_served_by_pairs")
 
 
 def _shown_id(request: BaseRequest, request_id: str) -> str:

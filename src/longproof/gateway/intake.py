@@ -10,7 +10,7 @@ What it does not understand it leaves to the engine: the body goes upstream as i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
@@ -130,20 +130,16 @@ def parsed(
     """A body as an Ask that has no tenant yet. ApiError 400 for what is no request of that route, and for what `rule`
     does not leave to clients. `fields`: the parsed body, where it is there already."""
     fields = json_object(body) if fields is None else fields
-    model = fields.get("model")
-    if not isinstance(model, str) or not model or len(model) > LONGEST_NAME:
-        raise bad_request("'model' must be the name of a served model", param="model")
+    model = model_of(fields)
     _require_prompt(fields, route)
     if rule is not None:
         rule.require(fields)
-    stream = fields.get("stream", False)
-    if stream not in (True, False, None):
-        raise bad_request("'stream' must be true or false", param="stream")
+    stream = stream_of(fields)
     options = fields.get("stream_options")
     if options is not None and not isinstance(options, dict):
         raise bad_request("'stream_options' must be an object", param="stream_options")
-    choices = _choices(fields)
-    output = _allowance(fields, route)
+    choices = choices_of(fields)
+    output = allowance(fields, ("max_completion_tokens", "max_tokens") if route is Route.CHAT else ("max_tokens",))
     salt = fields.get("cache_salt")
     user = fields.get("user")
     return Ask(
@@ -152,7 +148,7 @@ def parsed(
         model=model,
         body=body,
         fields=fields,
-        stream=bool(stream),
+        stream=stream,
         wants_usage=bool(cast(Json, options).get("include_usage")) if options else False,
         choices=choices,
         output_tokens=None if output is None else output * choices,
@@ -215,8 +211,24 @@ def _require_prompt(fields: Json, route: Route) -> None:
         raise bad_request("'prompt' must be a text, or a list of texts or of token ids", param="prompt")
 
 
-def _allowance(fields: Json, route: Route) -> int | None:
-    names = ("max_completion_tokens", "max_tokens") if route is Route.CHAT else ("max_tokens",)
+def model_of(fields: Json) -> str:
+    """The name of the model; ApiError 400 where there is none."""
+    model = fields.get("model")
+    if not isinstance(model, str) or not model or len(model) > LONGEST_NAME:
+        raise bad_request("'model' must be the name of a served model", param="model")
+    return model
+
+
+def stream_of(fields: Json) -> bool:
+    """Whether a stream is wanted; ApiError 400 for what is neither."""
+    stream = fields.get("stream", False)
+    if stream not in (True, False, None):
+        raise bad_request("'stream' must be true or false", param="stream")
+    return bool(stream)
+
+
+def allowance(fields: Json, names: Sequence[str]) -> int | None:
+    """The output tokens that are asked for, by the first of these names that is there; None = none are."""
     # n_predict: llama.cpp's own name, which overrules max_tokens there (seen in build b0, 2026-10); others ignore it
     ours, theirs = (_whole(fields, name) for name in (next((n for n in names if fields.get(n) is not None), ""), _N))
     most = max((value for value in (ours, theirs) if value is not None), default=None)
@@ -236,7 +248,8 @@ def _whole(fields: Json, name: str) -> int | None:
     return max(value, -1)
 
 
-def _choices(fields: Json) -> int:
+def choices_of(fields: Json) -> int:
+    """How many answers are wanted, to all prompts together; ApiError 400 for what is no number of them."""
     most = 1
     for name in ("n", "best_of", "n_cmpl"):
         value = fields.get(name)

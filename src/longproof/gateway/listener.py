@@ -154,7 +154,13 @@ class Listener:
         context = self._context = None if self._tls is None else self._tls.context()
         try:
             self._server = await loop.create_server(
-                self._doors, self._host, self._port, backlog=_BACKLOG, ssl=context, reuse_address=True
+                self._doors,
+                self._host,
+                self._port,
+                backlog=_BACKLOG,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else self._head_s,
+                reuse_address=True,
             )
             for listening in self._server.sockets:
                 # inherited by every connection: what a slow reader can pile up here is bounded

@@ -88,7 +88,8 @@ METRICS: dict[str, GatewayMetric] = {
         _metric(
             _G,
             "kv_held_blocks",
-            "Blocks held: private (one request's), shared (prefixes in use, counted once), foreign (somebody else's).",
+            "Blocks held: private (one request's), shared (prefixes in use, counted once), foreign (somebody else's),"
+            " peers (booked by other gateways).",
             "replica",
             "stage",
             "by",
@@ -192,6 +193,16 @@ METRICS: dict[str, GatewayMetric] = {
             _C,
             "meter_recovered_total",
             "Requests an earlier gateway left behind when it was killed, settled at this one's start.",
+        ),
+        # other gateways
+        _metric(_G, "shared_ok", "1 while books are shared with other gateways. No sample without [shared]."),
+        _metric(_G, "shared_gateways", "Gateways whose books are known, this one included."),
+        _metric(_C, "shared_exchanges_total", "Times this gateway told the store what it has booked."),
+        _metric(
+            _C,
+            "shared_prompts_total",
+            "Cached prompts of replicas without events: told, heard, or untold (the store was lost or too slow).",
+            "how",
         ),
         # the process
         _metric(

@@ -19,6 +19,7 @@ from longproof.gateway.histogram import Histogram
 from longproof.gateway.lives import Life
 from longproof.gateway.meter import MeterState
 from longproof.gateway.metric_names import METRICS, MetricKind
+from longproof.gateway.sharing import SharingState
 
 _LAG_EVERY_S = 0.02
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -133,6 +134,8 @@ class GatewayMetrics(Collector):
                 yield "tenant_budget_token_seconds", (tenant.name,), tenant.balance_token_seconds
         if self._sources.meter is not None:
             yield from _usage(self._sources.meter())
+        if self._sources.sharing is not None:
+            yield from _sharing(self._sources.sharing())
         yield "decisions_dropped_total", (), float(self._dropped())
 
     async def _watch_loop(self) -> None:
@@ -187,6 +190,7 @@ def _stage(stage: StageSnapshot, replica: str) -> Iterator[Sample]:
     yield "kv_held_blocks", (*labels, "private"), float(stage.private_blocks)
     yield "kv_held_blocks", (*labels, "shared"), float(stage.shared_blocks)
     yield "kv_held_blocks", (*labels, "foreign"), float(stage.foreign_blocks)
+    yield "kv_held_blocks", (*labels, "peers"), float(stage.peer_blocks)
     yield "kv_stop_blocks", labels, float(stage.stop_blocks)
     yield "kv_stopped", labels, float(stage.stopped)
     if stage.used_blocks is not None:
@@ -211,6 +215,15 @@ def _usage(state: MeterState) -> Iterator[Sample]:
         yield "usage_kv_token_seconds_total", (name,), total.kv_token_ms / 1e3
         yield "usage_usd_total", (name,), total.nano_usd / 1e9
         yield "usage_unpriced_requests_total", (name,), float(total.unpriced)
+
+
+def _sharing(state: SharingState) -> Iterator[Sample]:
+    yield "shared_ok", (), float(state.problem is None)
+    yield "shared_gateways", (), float(state.gateways)
+    yield "shared_exchanges_total", (), float(state.exchanges)
+    yield "shared_prompts_total", ("told",), float(state.stores_told)
+    yield "shared_prompts_total", ("heard",), float(state.stores_heard)
+    yield "shared_prompts_total", ("untold",), float(state.untold_prompts)
 
 
 def _of(histograms: dict[tuple[str, ...], Histogram], labels: tuple[str, ...]) -> Histogram:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import secrets
 import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from longproof.clock import NS_PER_S, Clock, SystemClock
 from longproof.domain.deployment import Deployment
 from longproof.domain.units import format_tokens
 from longproof.gateway.config import FleetConfig, GatewaySection
-from longproof.gateway.deciding import deciding_for
+from longproof.gateway.deciding import Deciding, deciding_for
 from longproof.gateway.desk import Desk
 from longproof.gateway.exchange import Surroundings
 from longproof.gateway.fleet import Fleet
@@ -35,6 +36,8 @@ from longproof.gateway.ledger_store import open_ledger
 from longproof.gateway.listener import Listener, Tls
 from longproof.gateway.meter import MeterSettings, UsageMeter
 from longproof.gateway.rules import key_rules, price_book
+from longproof.gateway.shared_store import SharedStore, StoreAddress
+from longproof.gateway.sharing import Sharing, SharingRule
 from longproof.gateway.sight import sight_of
 from longproof.gateway.supervise import Supervision
 from longproof.gateway.upstream import Upstream
@@ -84,7 +87,8 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         desk = Desk(deciding.controller, clock)
         watch = watch_fleet(met, desk, deciding.controller, deciding.router, clock)
         prefixes = KeptPrefixes(met.counting, deciding.router, state / "prefixes")
-        sight = sight_of(section, desk, meter, deciding, watch, prefixes)
+        sharing = _sharing(config, deciding, desk, clock)
+        sight = sight_of(section, desk, meter, deciding, watch, prefixes, sharing)
         closing.push_async_callback(asyncio.to_thread, sight.close)
         around = Surroundings(
             desk=desk,
@@ -101,6 +105,9 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         closing.callback(desk.stop)
         watch.start()
         closing.push_async_callback(watch.close)
+        if sharing is not None:
+            sharing.start()
+            closing.push_async_callback(sharing.close)
         front.warming.start()
         closing.push_async_callback(front.warming.close)
         front.dashboard.start()
@@ -173,6 +180,23 @@ def _meter(config: FleetConfig, state: Path, clock: Clock) -> UsageMeter:
         book=price_book(config.price),
     )
     return UsageMeter(directory, open_ledger(config.gateway.ledger or directory / "ledger.sqlite"), settings, clock)
+
+
+def _sharing(config: FleetConfig, deciding: Deciding, desk: Desk, clock: Clock) -> Sharing | None:
+    """As the configuration has it; None where nothing is shared. UsageError for an address that is none."""
+    shared = config.shared
+    if shared is None:
+        return None
+    rule = SharingRule(lease_s=shared.lease / NS_PER_S)
+    address = StoreAddress(
+        url=shared.url,
+        fleet=shared.fleet,
+        lease_ms=max(1, int(rule.kept_s * 1_000)),
+        timeout_s=rule.answer_s,
+        password_env=shared.password_env,
+    )
+    store = SharedStore(address, f"{config.gateway.name}-{secrets.token_hex(4)}")
+    return Sharing(store, deciding.controller, deciding.router, desk.act, clock, rule)
 
 
 def _tls(config: FleetConfig) -> Tls | None:

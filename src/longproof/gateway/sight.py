@@ -16,6 +16,7 @@ from longproof.gateway.meter import UsageMeter
 from longproof.gateway.metrics import GatewayMetrics
 from longproof.gateway.ports import Meter
 from longproof.gateway.recent import RecentDecisions
+from longproof.gateway.sharing import Sharing
 from longproof.gateway.tracing import TraceRule, Tracing
 from longproof.gateway.watch import Watch
 from longproof.policy.routing import PrefixRouter
@@ -42,7 +43,13 @@ class Sight:
 
 
 def sight_of(
-    section: GatewaySection, desk: Desk, meter: UsageMeter, deciding: Deciding, watch: Watch, prefixes: KeptPrefixes
+    section: GatewaySection,
+    desk: Desk,
+    meter: UsageMeter,
+    deciding: Deciding,
+    watch: Watch,
+    prefixes: KeptPrefixes,
+    sharing: Sharing | None = None,
 ) -> Sight:
     """Watches `desk` and `meter` from now on. UserError where traces are wanted and their packages are missing."""
     recent, lives = RecentDecisions(), Lives()
@@ -52,6 +59,8 @@ def sight_of(
         decisions=recent.newest_first,
         index=lambda: _index(watch, deciding.router),
         pinned=prefixes.views,
+        problems=tuple if sharing is None else sharing.problems,
+        sharing=None if sharing is None else lambda: sharing.state,
         name=section.name,
     )
     metrics = GatewayMetrics(sources, deciding.records_dropped)

@@ -7,6 +7,7 @@ from typing import cast
 import orjson
 
 from longproof.gateway.ask import Ask, Json
+from longproof.gateway.responses import private
 
 _USAGE = b',"stream_options":{"include_usage":true}}'
 
@@ -15,6 +16,8 @@ def engine_body(ask: Ask, *, usage_in_streams: bool, salt: str, cold: bool = Fal
     """What is sent. Usage is asked for in every stream, since metering rests on it; the client's own prefix salt is
     replaced by `salt` where there is one; `cold`: llama.cpp is to use nothing that it has cached. Needs the
     parsed prompt only where something of the client's must change."""
+    if ask.responses:
+        return private(ask.body, salt=salt, cold=cold) if salt or cold else ask.body
     ask_usage = ask.stream and usage_in_streams and not ask.wants_usage
     if not ask_usage and not salt and not cold:
         return ask.body

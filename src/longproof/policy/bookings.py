@@ -45,6 +45,8 @@ class Bookings:
         self._outputs = outputs
         self._placing = placing
         self._rule = queue
+        self.changes = self.takes = 0
+        """How often anything booked at a replica has changed, and how often more was booked."""
 
     def queue(self, request: Request, group: Group) -> None:
         """It waits from now on."""
@@ -61,6 +63,8 @@ class Bookings:
 
     def book(self, request: Request, replica: Replica, now_ns: int) -> None:
         """Its room at `replica` is taken; its prefill is charged there from now on."""
+        self.changes += 1
+        self.takes += 1
         request.replica, request.booked_ns = replica.name, now_ns
         if request.counted:
             request.booked_tokens = request.uncached_tokens
@@ -87,22 +91,24 @@ class Bookings:
 
     def prefilled(self, request: Request, now_ns: int) -> None:
         """Its first token came, or by now should have."""
+        self.changes += 1
         assert request.replica is not None
         replica = self._replicas[request.replica]
         replica.end_prefill(request.booked_tokens, request.prefill_ns, request.dispatched_ns, now_ns)
         if request.arrival.output_tokens * replica.decode_ns_per_token > _SOON * request.prefill_ns:
             replica.stand_no_longer_alone(request.arrival.id, self._rule.overdue_share, now_ns)
         replica.hand_over(request.arrival.id)
-        replica.decoding += 1
+        replica.begin_answer()
         request.phase, request.output_at_ns = Phase.DECODING, now_ns
 
     def leave(self, request: Request, now_ns: int) -> None:
         """It no longer has a place at its replica. Nothing happens if it had none."""
         if request.replica is None:
             return
+        self.changes += 1
         replica = self._replicas[request.replica]
         if request.phase is Phase.DECODING:
-            replica.decoding -= 1
+            replica.end_answer()
         else:
             sent_ns = request.dispatched_ns if request.phase is Phase.PREFILLING else None
             replica.end_prefill(request.booked_tokens, request.prefill_ns, sent_ns, now_ns)
@@ -113,6 +119,7 @@ class Bookings:
 
     def lost(self, request: Request, now_ns: int) -> None:
         """Its replica has forgotten everything, and the replica's own accounts with it."""
+        self.changes += 1
         self._off(request, now_ns)
         if request.phase is not Phase.COUNTING:
             request.phase = Phase.LOST
@@ -126,6 +133,7 @@ class Bookings:
         entry = max(reached, self._placing.entry_tokens(request, replica))
         if replica.correct(request.arrival.id, request.arrival.input_tokens, entry):
             request.charged_tokens = entry
+            self.changes += 1
         request.hold(reached, now_ns)
 
     def grow(self, request: Request, output_tokens: int, now_ns: int) -> bool:
@@ -142,6 +150,7 @@ class Bookings:
         if not self._replicas[request.replica].grow(request.arrival.id, tokens):
             return False
         request.charged_tokens = tokens
+        self.changes += 1
         return True
 
     def drop(self, request: Request, group: Group, now_ns: int) -> None:

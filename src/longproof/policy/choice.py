@@ -15,6 +15,7 @@ from typing import Protocol
 from longproof.domain.kv_event import KvEvent
 from longproof.frozen import frozen
 from longproof.policy.arrivals import Arrival
+from longproof.policy.peers import FleetUse
 from longproof.policy.prefill_cost import PrefillCost
 
 
@@ -109,6 +110,10 @@ class Router(Protocol):
 
     def on_kv_event(self, replica: str, event: KvEvent, now_ns: int) -> None:
         """What the replica's prefix cache holds has changed."""
+        ...
+
+    def on_peers(self, use: FleetUse, now_ns: int) -> None:
+        """What other gateways have sent to the replicas."""
         ...
 
     def cached_blocks(self, replica: str) -> int | None:

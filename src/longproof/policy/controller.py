@@ -28,6 +28,7 @@ from longproof.policy.expiries import Expiries
 from longproof.policy.filled import filled_tokens, see_prefill
 from longproof.policy.fleet_view import FleetView
 from longproof.policy.output_measure import OutputMeasure
+from longproof.policy.peers import NOTHING, FleetUse
 from longproof.policy.placing import NOBODY, Group, Placement, Placing, groups_of
 from longproof.policy.queue import Ticket
 from longproof.policy.replica import Replica
@@ -187,6 +188,24 @@ class Controller:
     def on_kv_event(self, replica: str, event: KvEvent, now_ns: int) -> None:
         """What an engine's prefix cache holds has changed."""
         self._router.on_kv_event(replica, event, self._at(now_ns))
+
+    def on_peers(self, use: FleetUse, gateways: int, now_ns: int, *, told: bool) -> list[Action]:
+        """What other gateways before the same engines have booked in all. `gateways`: how many there are, this one
+        included; `told`: they know all that is booked here."""
+        now_ns = self._at(now_ns)
+        for name, replica in self._replicas.items():
+            replica.peers_told(use.replicas.get(name, NOTHING), gateways, told=told)
+        self._router.on_peers(use, now_ns)
+        return self._pump_all(now_ns)
+
+    def own_use(self) -> FleetUse:
+        """What is booked here, for `on_peers` of others."""
+        return FleetUse(replicas={name: replica.use() for name, replica in self._replicas.items()})
+
+    @property
+    def changes(self) -> tuple[int, int]:
+        """Rise whenever `own_use` may have changed; the second when more was booked."""
+        return self._bookings.changes, self._bookings.takes
 
     def on_replica(
         self, replica: str, state: ReplicaState, now_ns: int, *, until_ns: int | None = None
@@ -354,7 +373,7 @@ class Controller:
         if request.replica is not None:
             replica = self._replicas[request.replica]
             if end.kind is EndKind.FAILED:
-                replica.failed(now_ns)
+                replica.failed(request.dispatched_ns, now_ns)
             elif end.kind is EndKind.COMPLETED:
                 replica.worked()
             if request.stretch is not None and end.cached_tokens is not None:

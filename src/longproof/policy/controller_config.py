@@ -62,12 +62,12 @@ class QueueRule:
     at most (all of it when nobody else waits). `longest_wait_ns`: who has waited this long is refused. `most_waiting`,
     `most_waiting_per_tenant`: beyond it arrivals are refused at once. `count_from_tokens`: below this upper bound the
     exact length is of no use and is not asked for. `engine_backoff_ns`: a Retry-After of engines up to this long is
-    waited out here, a longer one is passed on.
+    waited out here, a longer one is passed on. The figures behind the defaults: docs/concepts/routing.md, "Overload".
     """
 
     age_bound_ns: int = 30 * NS_PER_S
-    overdue_share: float = 0.5
-    longest_wait_ns: int = 600 * NS_PER_S
+    overdue_share: float = 0.25
+    longest_wait_ns: int = 120 * NS_PER_S
     most_waiting: int = 10_000
     most_waiting_per_tenant: int | None = None
     count_from_tokens: int = 256

@@ -20,6 +20,7 @@ from longproof.domain.kv_event import KvEvent
 from longproof.policy.actions import Action, Decision
 from longproof.policy.arrivals import Arrival, Ended, EndKind
 from longproof.policy.controller import Controller
+from longproof.policy.peers import FleetUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,16 @@ class ReplicaChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeersTold:
+    """Other gateways' bookings became known; `told`: ours to them."""
+
+    use: FleetUse
+    gateways: int
+    told: bool
+    input: Literal["peers"] = "peers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked:
     """Time passed."""
 
@@ -121,6 +132,7 @@ Input: TypeAlias = (
     | Sampled
     | CacheChanged
     | ReplicaChanged
+    | PeersTold
     | Ticked
 )
 """Everything a controller is ever told."""
@@ -158,6 +170,8 @@ def feed(controller: Controller, told: Input, now_ns: int) -> Sequence[Decision]
             return []
         case ReplicaChanged():
             return controller.on_replica(told.replica, told.state, now_ns, until_ns=told.until_ns)
+        case PeersTold():
+            return controller.on_peers(told.use, told.gateways, now_ns, told=told.told)
         case Ticked():
             return controller.on_tick(now_ns)
 
@@ -233,6 +247,17 @@ class Recorded:
     ) -> Sequence[Action]:
         told = ReplicaChanged(replica=replica, state=state, until_ns=until_ns)
         return self._note(told, now_ns, self.controller.on_replica(replica, state, now_ns, until_ns=until_ns))
+
+    def on_peers(self, use: FleetUse, gateways: int, now_ns: int, *, told: bool) -> Sequence[Action]:
+        record = PeersTold(use=use, gateways=gateways, told=told)
+        return self._note(record, now_ns, self.controller.on_peers(use, gateways, now_ns, told=told))
+
+    def own_use(self) -> FleetUse:
+        return self.controller.own_use()
+
+    @property
+    def changes(self) -> tuple[int, int]:
+        return self.controller.changes
 
     def on_tick(self, now_ns: int) -> Sequence[Action]:
         return self._note(Ticked(), now_ns, self.controller.on_tick(now_ns))

@@ -85,6 +85,7 @@ class FleetView:
                     private_blocks=account.own_blocks,
                     shared_blocks=account.shared_blocks,
                     foreign_blocks=account.foreign_blocks,
+                    peer_blocks=account.peer_blocks,
                     stop_blocks=max(0, pool.stop_blocks - account.caution_blocks),
                     resume_blocks=pool.stop_blocks if pool.resume_blocks is None else pool.resume_blocks,
                     stopped=account.stopped,

@@ -3,7 +3,8 @@
         replica ── stage ── Pool: capacity_blocks = held + free            (law 1: at every moment, for every pool)
                               ├─ request → blocks of its own
                               ├─ prefix in use → blocks, once, however many requests refer to it
-                              └─ foreign → blocks the engine says are taken by somebody else
+                              ├─ foreign → blocks the engine says are taken by somebody else
+                              └─ peers → blocks that other gateways before the same engine have booked
 
 A request holds blocks at every stage it passes, or at none: `reserve` and `grow` are all or nothing, so that a refusal
 leaves no crumbs. The ledger counts; it never decides (that is `policy.admission`) and never evicts: blocks that are
@@ -17,9 +18,11 @@ from dataclasses import dataclass, field
 
 from longproof.frozen import frozen
 from longproof.policy.need import BlockNeed
+from longproof.policy.peers import StageUse
 from longproof.policy.shared_prefixes import Pin, SharedPrefixes
 
 _PLAIN = BlockNeed()
+NO_USE = StageUse()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,17 +114,32 @@ class Account:
     requests: int = 0
     stopped: bool = False
     caution_blocks: int = 0
+    told: StageUse = NO_USE
+    """What other gateways say they have booked."""
+    untold_blocks: int = 0
+    """Booked here since the others were told."""
+    share_blocks: int | None = None
+    """What may be booked before they are told again, one request apart; None = there are no others."""
     prefixes: SharedPrefixes = field(default_factory=SharedPrefixes)
+
+    @property
+    def peer_blocks(self) -> int:
+        """Blocks of other gateways; those that find no room beside ours are the engine's to queue, and count again as
+        soon as ours leave."""
+        if not self.told.blocks:
+            return 0
+        rest = self.pool.capacity_blocks - self.own_blocks - self.shared_blocks - self.foreign_blocks
+        return max(0, min(self.told.blocks, rest))
 
     @property
     def held_blocks(self) -> int:
         """Everything that is not free."""
-        return self.own_blocks + self.shared_blocks + self.foreign_blocks
+        return self.own_blocks + self.shared_blocks + self.foreign_blocks + self.peer_blocks
 
     @property
     def free_blocks(self) -> int:
         """Capacity that nobody holds."""
-        return self.pool.capacity_blocks - self.own_blocks - self.shared_blocks - self.foreign_blocks
+        return self.pool.capacity_blocks - self.held_blocks
 
     def span_blocks(self, start: int, end: int) -> int:
         """Blocks of this pool that named blocks [start, end) fill. Only layers that keep every token can share."""
@@ -153,6 +171,7 @@ class Account:
             self.shared_blocks += self.span_blocks(pin.found, depth)
         own = self.pool.need.blocks(tokens) - (self.span_blocks(0, depth) if depth else 0)
         self.own_blocks += own
+        self.untold_blocks += self.new_blocks(tokens, 0 if pin is None else pin.found)
         self.requests += 1
         self.settle()
         return _Hold(own, pin)
@@ -176,7 +195,7 @@ class Account:
         return PoolState(
             pool=self.pool,
             held_blocks=self.held_blocks,
-            requests=self.requests,
+            requests=self.requests + self.told.requests,
             stopped=self.stopped,
             caution_blocks=self.caution_blocks,
         )
@@ -316,6 +335,36 @@ class Ledger:
         account.settle()
         self._states = None
 
+    def set_peers(self, stages: Mapping[str, StageUse], gateways: int, *, told: bool) -> None:
+        """What the other gateways have booked, by stage; `gateways`: all that there are, this one included. `told`:
+        they know all that is booked here."""
+        for account in self.accounts.values():
+            account.told = stages.get(account.pool.stage, NO_USE)
+            account.settle()
+            if told or gateways == 1 or account.share_blocks is None:
+                account.untold_blocks = 0
+                account.share_blocks = None if gateways == 1 else account.state().admissible_blocks // gateways
+        self._states = None
+
+    def must_tell(self, tokens: int, shared_blocks: Mapping[str, int] | None = None) -> bool:
+        """Whether the other gateways must hear of what was booked here before `tokens` more may be: it is more than
+        this gateway's share of what was free. One request may always be on its way, so what is booked twice is bounded:
+        a request, or a share, per other gateway."""
+        for name, account in self.accounts.items():
+            if account.share_blocks is None or not account.untold_blocks:
+                continue
+            wanted = account.pool.need.blocks(tokens) - (shared_blocks.get(name, 0) if shared_blocks else 0)
+            if account.untold_blocks + wanted > account.share_blocks:
+                return True
+        return False
+
+    def use(self) -> dict[str, StageUse]:
+        """What is booked here by stage, for the other gateways."""
+        return {
+            account.pool.stage: StageUse(blocks=account.own_blocks + account.shared_blocks, requests=account.requests)
+            for account in self.accounts.values()
+        }
+
     def set_caution(self, pool: str, blocks: int) -> None:
         """Hold back this much beyond the watermark."""
         self.accounts[pool].caution_blocks = blocks
@@ -332,7 +381,7 @@ class Ledger:
             account, hold = self.accounts[name], held[name]
             more = account.pool.need.blocks(count) - account.pinned_blocks(hold) - hold.own_blocks
             if more < 0:
-                if not shrink:
+                if not shrink and hold.own_blocks:  # without any it refers to a prefix longer than itself
                     raise ValueError(f"{request} cannot grow to less than it holds")
                 more = max(more, -hold.own_blocks)
             if more > account.free_blocks:

@@ -14,6 +14,7 @@ from longproof.policy.controller_config import BreakerRule, ReplicaRule, Waterma
 from longproof.policy.decode_pace import DecodePace
 from longproof.policy.drain import Drain
 from longproof.policy.ledger import Ledger, PoolState
+from longproof.policy.peers import NOTHING, ReplicaUse
 from longproof.policy.prefill_cost import PrefillCost
 from longproof.policy.prefill_pace import PrefillPace, Stretch
 from longproof.policy.watermark import Caution, marked
@@ -52,14 +53,15 @@ class Replica:
         self.state = ReplicaState.UP
         self.not_before_ns = 0
         self.refused_busy = False
-        self.pending_prefill_tokens = 0
-        self.pending_prefill_ns = 0
+        self._own_pending_tokens = 0
+        self._own_pending_ns = 0
         self.busy_until_ns = 0
         self.prefill_seen: tuple[str, int, int] | None = None
         """By the engine's figure: a request, how many uncached tokens of it were in the cache, and when."""
         self._prefills_ended: deque[tuple[int, int]] = deque(maxlen=_ENDS_KEPT)
-        self.prefilling = 0
-        self.decoding = 0
+        self._own_prefilling = 0
+        self._own_decoding = 0
+        self.peers = NOTHING
         self.room_in_ns: int | None = 0
         self.exclusive = False
         self.emptying_for: str | None = None
@@ -73,6 +75,8 @@ class Replica:
         self.preemptions = 0
         self._breaker = breaker
         self._failures = 0
+        self._openings = 0
+        self._opened_ns = -1
         self._excess: dict[str, int] = {}
         self._usage_has_cache = False
 
@@ -100,12 +104,16 @@ class Replica:
         """Send nothing before then."""
         self.not_before_ns = max(self.not_before_ns, until_ns)
 
-    def failed(self, now_ns: int) -> None:
-        """A request broke there. After enough of them in a row it is left alone, longer each time."""
+    def failed(self, sent_ns: int, now_ns: int) -> None:
+        """A request that was sent then broke there. After enough of them in a row it is left alone, longer each time.
+        What was sent before that broke by the same trouble, and says nothing new."""
+        if sent_ns <= self._opened_ns:
+            return
         self._failures += 1
-        over = self._failures - self._breaker.failures
-        if over >= 0:
-            self.leave_alone(now_ns + min(self._breaker.longest_ns, self._breaker.open_ns << min(over, 20)))
+        if self._failures >= self._breaker.failures:
+            self.leave_alone(now_ns + min(self._breaker.longest_ns, self._breaker.open_ns << min(self._openings, 20)))
+            self._openings += 1
+            self._opened_ns = now_ns
 
     def refused(self, retry_after_ns: int, now_ns: int) -> None:
         """Its engine is busy and has asked to be left alone so long."""
@@ -114,8 +122,45 @@ class Replica:
 
     def worked(self) -> None:
         """It produced something."""
-        self._failures = 0
+        self._failures = self._openings = 0
         self.refused_busy = False
+
+    # ── what is on its way there, from here and from other gateways ───────────────────────────────────────────────
+
+    @property
+    def pending_prefill_tokens(self) -> int:
+        """Uncached input sent there whose first token has not come."""
+        return self._own_pending_tokens + self.peers.pending_prefill_tokens
+
+    @property
+    def pending_prefill_ns(self) -> int:
+        """What that takes."""
+        return self._own_pending_ns + self.peers.pending_prefill_ns
+
+    @property
+    def prefilling(self) -> int:
+        """Requests whose first token has not come."""
+        return self._own_prefilling + self.peers.prefilling
+
+    @property
+    def decoding(self) -> int:
+        """Requests whose first token has."""
+        return self._own_decoding + self.peers.decoding
+
+    def use(self) -> ReplicaUse:
+        """What is booked here, for other gateways."""
+        return ReplicaUse(
+            stages=self.ledger.use(),
+            pending_prefill_tokens=self._own_pending_tokens,
+            pending_prefill_ns=self._own_pending_ns,
+            prefilling=self._own_prefilling,
+            decoding=self._own_decoding,
+        )
+
+    def peers_told(self, use: ReplicaUse, gateways: int, *, told: bool) -> None:
+        """What is booked elsewhere; `told`: they know what is booked here."""
+        self.peers = use
+        self.ledger.set_peers(use.stages, gateways, told=told)
 
     # ── what fits? ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,6 +213,8 @@ class Replica:
             wait = max(1, *(self.drain.wait_ns(s, h, now_ns, guess_ns) for s, h in zip(short, held, strict=True)))
         if not self.window_open:
             wait = max(wait, 1, self.busy_until_ns - now_ns)
+        if not wait and self.ledger.must_tell(entry_tokens, shared):
+            wait = 1  # the other gateways know in a moment
         self.room_in_ns = wait
 
     def _lacks(self, input_tokens: int, entry_tokens: int, shared: Mapping[str, int] | None) -> bool:
@@ -225,19 +272,27 @@ class Replica:
 
     def begin_prefill(self, tokens: int, work_ns: int, now_ns: int) -> None:
         """A request was sent there."""
-        self.prefilling += 1
-        self.pending_prefill_tokens += tokens
-        self.pending_prefill_ns += work_ns
+        self._own_prefilling += 1
+        self._own_pending_tokens += tokens
+        self._own_pending_ns += work_ns
         self.busy_until_ns = max(self.busy_until_ns, now_ns) + work_ns
 
     def end_prefill(self, tokens: int, work_ns: int, sent_ns: int | None, now_ns: int) -> None:
         """Its first token came, or it will not. `sent_ns` None: it never was sent."""
         if sent_ns is not None:
             self._prefills_ended.append((sent_ns, now_ns))
-        self.prefilling -= 1
-        self.pending_prefill_tokens -= tokens
-        self.pending_prefill_ns -= work_ns
-        self.busy_until_ns = min(self.busy_until_ns, now_ns + self.pending_prefill_ns)
+        self._own_prefilling -= 1
+        self._own_pending_tokens -= tokens
+        self._own_pending_ns -= work_ns
+        self.busy_until_ns = min(self.busy_until_ns, now_ns + self._own_pending_ns)
+
+    def begin_answer(self) -> None:
+        """A request streams from now on."""
+        self._own_decoding += 1
+
+    def end_answer(self) -> None:
+        """It has ended."""
+        self._own_decoding -= 1
 
     def stand_alone(self, request_id: str, now_ns: int) -> None:
         """Its prefill is to run with nobody beside it: nothing else gets room meanwhile."""
@@ -309,7 +364,8 @@ class Replica:
                 continue
             side = usage_of_side(sample, account.pool.stage)
             usage = sample.kv_usage if side is None else side
-            excess = round(usage * account.pool.capacity_blocks) - used_blocks.get(name, 0)
+            ours = used_blocks.get(name, 0) + account.told.blocks
+            excess = round(usage * account.pool.capacity_blocks) - ours
             # one sample may be a step old: only what two in a row show is somebody else's
             lasting = max(0, min(excess, self._excess.get(name, 0)))
             self._excess[name] = excess
@@ -354,7 +410,8 @@ class Replica:
             self.ledger.release(request_id)
         for name in self.ledger.accounts:
             self.ledger.set_foreign(name, 0)
-        self.prefilling = self.decoding = self.pending_prefill_tokens = self.pending_prefill_ns = 0
-        self.busy_until_ns = self.not_before_ns = self._failures = 0
+        self._own_prefilling = self._own_decoding = self._own_pending_tokens = self._own_pending_ns = 0
+        self.busy_until_ns = self.not_before_ns = self._failures = self._openings = 0
+        self._opened_ns = -1
         self.sample = self.alone_for = self.prefill_seen = None
         self._excess.clear()

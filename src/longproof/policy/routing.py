@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from longproof.domain.kv_event import KvEvent
 from longproof.domain.units import NS_PER_S
 from longproof.policy.arrivals import Arrival
 from longproof.policy.choice import Choice, ReplicaView, Score
 from longproof.policy.contents import NO_MATCH, Match
+from longproof.policy.peers import FleetUse
 from longproof.policy.pools import Lending, PoolRule, lending
 from longproof.policy.prefix import PrefixIndex
 
@@ -93,8 +94,12 @@ class PrefixRouter:
         self._work: dict[str, tuple[float, int]] = {}
         self._sessions: OrderedDict[str, tuple[str, int]] = OrderedDict()
         self._short_seen_ns: int | None = None
+        self._peers_work: dict[str, tuple[float, int]] = {}
+        self._peers_short_ns: int | None = None
         self.watchers: list[Callable[[Arrival, str, int, int], None]] = []
         """Told of every dispatch: the request, its replica, the blocks expected to be cached there, the time."""
+        self.keepers: list[Callable[[str, Sequence[int]], None]] = []
+        """Told of every prompt that is taken as cached at a replica because no events tell: its blocks."""
 
     def follow(self, replica: str, *, block_tokens: int, cache_blocks: int | None, events: bool) -> None:
         """Keep track of what a replica holds. `cache_blocks`: its KV pool in blocks of `block_tokens`, None = not
@@ -109,8 +114,8 @@ class PrefixRouter:
         """The replica with the least cost among those the pools allow; see the module. Changes nothing."""
         rules = self._pool_free
         if self.rule.pools.is_long(arrival.input_tokens):
-            seen_ns = self._short_seen_ns
-            shorts_about = seen_ns is not None and now_ns - seen_ns <= self.rule.pools.short_memory_ns
+            seen = [at_ns for at_ns in (self._short_seen_ns, self._peers_short_ns) if at_ns is not None]
+            shorts_about = bool(seen) and now_ns - max(seen) <= self.rule.pools.short_memory_ns
             rules = lending(self.rule.pools, views, shorts_about=shorts_about)
         recent = [self._recent_work(view.name, now_ns) for view in views]
         least = min(recent)
@@ -139,7 +144,7 @@ class PrefixRouter:
             watch(arrival, replica, cached_blocks, now_ns)
         if not self.rule.pools.is_long(uncached):
             self._short_seen_ns = now_ns
-        self._work[replica] = (self._recent_work(replica, now_ns) + uncached, now_ns)
+        self._work[replica] = (_faded(self._work.get(replica), now_ns) + uncached, now_ns)
         if arrival.session is not None and not arrival.blocks:
             self._sessions[arrival.session] = (replica, arrival.input_tokens)
             self._sessions.move_to_end(arrival.session)
@@ -162,11 +167,27 @@ class PrefixRouter:
         found = None
         if cached_tokens is not None and followed is not None:
             found = _blocks(arrival, cached_tokens, followed.block_tokens)
+        if kept and arrival.blocks and followed is not None and not followed.events and followed.cache_blocks:
+            for keep in self.keepers:
+                keep(replica, arrival.blocks)
         self.index.unuse(arrival.id, kept=kept, found_blocks=found)
 
     def on_kv_event(self, replica: str, event: KvEvent, now_ns: int) -> None:  # noqa: ARG002  part of the protocol
         """What the replica's prefix cache holds has changed."""
         self.index.apply(replica, event)
+
+    def on_peers(self, use: FleetUse, now_ns: int) -> None:
+        """Work that other gateways sent counts like our own."""
+        self._peers_work = {name: (one.recent_tokens, now_ns) for name, one in use.replicas.items()}
+        self._peers_short_ns = None if use.short_age_ns is None else now_ns - use.short_age_ns
+
+    def with_work(self, use: FleetUse, now_ns: int) -> FleetUse:
+        """`use` with the work sent from here, as `on_peers` of others takes it."""
+        replicas = {
+            name: replace(one, recent_tokens=_faded(self._work.get(name), now_ns)) for name, one in use.replicas.items()
+        }
+        age_ns = None if self._short_seen_ns is None else max(0, now_ns - self._short_seen_ns)
+        return FleetUse(replicas=replicas, short_age_ns=age_ns)
 
     def cached_blocks(self, replica: str) -> int | None:
         """Blocks known to be there; None where contents are not followed."""
@@ -231,10 +252,16 @@ class PrefixRouter:
         return int(pushed_out * view.block_tokens * view.prefill.ns_per_token * self.rule.eviction_weight)
 
     def _recent_work(self, replica: str, now_ns: int) -> float:
-        """Uncached tokens sent there, fading with a half-life of a minute: so that one that was away is not sent
-        everything until it has caught up with an hour."""
-        tokens, at_ns = self._work.get(replica, (0.0, 0))
-        return tokens * 0.5 ** ((now_ns - at_ns) / _HALF_LIFE_NS) if tokens else 0.0
+        """Uncached tokens sent there, from wherever."""
+        return _faded(self._work.get(replica), now_ns) + _faded(self._peers_work.get(replica), now_ns)
+
+
+def _faded(work: tuple[float, int] | None, now_ns: int) -> float:
+    """Work with a half-life of a minute: so that a replica that was away is not sent everything until it has caught up
+    with an hour."""
+    if work is None or not work[0]:
+        return 0.0
+    return work[0] * 0.5 ** ((now_ns - work[1]) / _HALF_LIFE_NS)
 
 
 def _tokens(arrival: Arrival, blocks: int, block_tokens: int) -> int:

@@ -13,6 +13,7 @@ from longproof.policy.controller import Controller
 from longproof.policy.controller_config import ControllerConfig, ReplicaRule, WatermarkRule
 from longproof.policy.ledger import Pool
 from longproof.policy.need import BlockNeed
+from longproof.policy.peers import FleetUse
 from longproof.policy.prefill_cost import PrefillCost
 
 MS = 1_000_000
@@ -51,6 +52,10 @@ class LeastBacklog:
     def on_kv_event(self, replica: str, event: KvEvent, now_ns: int) -> None:
         """Noted."""
         self.told.append(("event", replica, event, now_ns))
+
+    def on_peers(self, use: FleetUse, now_ns: int) -> None:
+        """Noted."""
+        self.told.append(("peers", use, now_ns))
 
     def cached_blocks(self, replica: str) -> int | None:  # noqa: ARG002  nothing is known of any
         """Nothing is known."""

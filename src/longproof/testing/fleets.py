@@ -22,6 +22,7 @@ from longproof.domain.fleet import (
 )
 from longproof.gateway.dashboard_view import IndexView, PinnedView, Sources
 from longproof.gateway.meter import MeterState
+from longproof.gateway.sharing import SharingState
 from longproof.gateway.takings import Sum, TakingsView
 from longproof.testing.fleet_traffic import TENANTS, busy_decisions, busy_meter
 
@@ -100,6 +101,9 @@ def busy_fleet(now_ns: Now) -> Sources:
     return Sources(
         fleet=fleet,
         meter=busy_meter,
+        sharing=lambda: SharingState(
+            problem=None, gateways=2, exchanges=40_512, stores_told=911, stores_heard=873, untold_prompts=0
+        ),
         decisions=decisions.newest_first,
         index=lambda: tuple(
             IndexView(replica=name, source=source, blocks=blocks)

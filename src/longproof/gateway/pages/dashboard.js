@@ -97,7 +97,7 @@
     const total = Math.max(1, stage.capacity_blocks), x = blocks => Math.min(1000, Math.max(0, blocks / total * 1000));
     const used = stage.used_blocks === null ? stage.private_blocks + stage.shared_blocks : stage.used_blocks;
     const filled = Math.max(0, Math.min(stage.private_blocks, used - stage.shared_blocks));
-    const parts = [["shared", stage.shared_blocks], ["private", filled], ["reserved", stage.private_blocks - filled], ["foreign", stage.foreign_blocks], ["evictable", stage.evictable_blocks || 0]];
+    const parts = [["shared", stage.shared_blocks], ["private", filled], ["reserved", stage.private_blocks - filled], ["foreign", stage.foreign_blocks + (stage.peer_blocks || 0)], ["evictable", stage.evictable_blocks || 0]];
     let at = 0;
     const rects = parts.map(([name, blocks]) => { const rect = s(`rect.${name}`, { x: at, y: 0, width: Math.min(x(blocks), 1000 - at), height: 20 }); at = Math.min(1000, at + x(blocks)); return rect; });
     const share = stage.capacity_blocks ? stage.held_blocks / stage.capacity_blocks : null;
@@ -136,7 +136,7 @@
     const line = (kind, text) => h("li", {}, s("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" }, s(`line.mark${kind}`, { x1: 5, x2: 5, y1: 0, y2: 10 })), text);
     return h("section", { "data-key": "fleet" }, h("h2", {}, "Replicas", h("small", {}, plural(view.fleet.replicas.length, "replica"))),
       view.fleet.replicas.length ? h("ul.key", {}, swatch("shared", "shared prefixes in use"), swatch("private", "one request's, filled"), swatch("reserved", "reserved for output"),
-        view.fleet.replicas.some(r => r.stages.some(x => x.foreign_blocks)) && swatch("foreign", "held by others"),
+        view.fleet.replicas.some(r => r.stages.some(x => x.foreign_blocks || x.peer_blocks)) && swatch("foreign", "held by others"),
         view.fleet.replicas.some(r => r.stages.some(x => x.evictable_blocks)) && swatch("evictable", "cached, can be evicted"), line("", "stop"), line(".low", "resume"))
         : h("p.none", {}, "No replica is configured: every request is refused."),
       [...pools].map(([name, members]) => {
