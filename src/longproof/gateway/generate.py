@@ -16,7 +16,7 @@ from functools import partial
 from aiohttp.web import BaseRequest, StreamResponse
 
 from longproof.domain.request import Route
-from longproof.gateway.ask import Ask
+from longproof.gateway.ask import Ask, Json
 from longproof.gateway.downstream import Downstream
 from longproof.gateway.errors import bad_request
 from longproof.gateway.exchange import Exchange, Surroundings
@@ -164,9 +164,7 @@ class Generations:
         return headers
 
 
-def _ask(
-    body: bytes, route: Route | None, request_id: str, rule: FieldRule, fields: dict[str, object] | None = None
-) -> Ask:
+def _ask(body: bytes, route: Route | None, request_id: str, rule: FieldRule, fields: Json | None = None) -> Ask:
     if route is None:
         return parsed_response(body, request_id=request_id, rule=rule, fields=fields)
     return parsed(body, route, request_id=request_id, rule=rule, fields=fields)

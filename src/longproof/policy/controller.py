@@ -37,8 +37,7 @@ from longproof.policy.tally import Tally
 from longproof.policy.tenants import Tenants
 from longproof.policy.waiting_room import WaitingRoom
 
-_ENGINE_BUSY_NS = NS_PER_S
-"""How long an engine that refused without a Retry-After is left alone."""
+_ENGINE_BUSY_NS = NS_PER_S  # for so long an engine that refused without a Retry-After is left alone
 
 
 class Controller:

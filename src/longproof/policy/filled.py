@@ -53,7 +53,7 @@ def _prefilled(replica: Replica, requests: list[Request], filled: dict[str, int]
             filled[request.arrival.id] = _known(request) + done if done else 0
             continue
         if place == 0 and request.prefill_ns:
-            took_ns = now_ns - replica.prefill_began_ns(request.dispatched_ns)
+            took_ns = now_ns - replica.turns.began_ns(request.dispatched_ns)
             share = min(1.0, max(0, took_ns) / request.prefill_ns)
             done = int(share * request.booked_tokens)
             done -= done % step if step else 0

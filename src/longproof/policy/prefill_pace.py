@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from longproof.domain.fleet import PrefillSource
 from longproof.policy.prefill_cost import PrefillCost
 
 _LEAST_TOKENS = 64
@@ -66,6 +67,11 @@ class PrefillPace:
     def learned(self) -> bool:
         """Whether `cost` is what was seen."""
         return self.cost is not self.given
+
+    @property
+    def source(self) -> PrefillSource:
+        """What `cost` rests on."""
+        return PrefillSource.LEARNED if self.learned else PrefillSource.ASSUMED
 
     def first_token(self, uncached_tokens: int, sent_ns: int, now_ns: int) -> Stretch | None:
         """A prefill of so many tokens, sent then, is done. Returns what it was counted in; None = nothing."""

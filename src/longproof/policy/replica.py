@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ from longproof.domain.engine_metrics import preempted, usage_of_side
 from longproof.domain.events import EngineSample
 from longproof.domain.fleet import PrefillSource, ReplicaState
 from longproof.policy.admission import longest_total_tokens, shortage_blocks, shortages
+from longproof.policy.breaker import Breaker
 from longproof.policy.controller_config import BreakerRule, ReplicaRule, WatermarkRule
 from longproof.policy.decode_pace import DecodePace
 from longproof.policy.drain import Drain
@@ -17,14 +17,13 @@ from longproof.policy.ledger import Ledger, PoolState
 from longproof.policy.peers import NOTHING, ReplicaUse
 from longproof.policy.prefill_cost import PrefillCost
 from longproof.policy.prefill_pace import PrefillPace, Stretch
+from longproof.policy.prefill_turns import PrefillTurns
 from longproof.policy.watermark import Caution, marked
 
 _UNBOUNDED_BLOCKS = 1 << 40
 """A capacity beyond this stands for one that nobody knows: a share of it says nothing."""
 
-
 _LEAST_SHARE = 0.01
-_ENDS_KEPT = 64
 _IDLE_USAGE = 0.02
 """An idle vLLM shows next to nothing: what a prefill instance still holds for its decode instance stays below this."""
 
@@ -58,7 +57,7 @@ class Replica:
         self.busy_until_ns = 0
         self.prefill_seen: tuple[str, int, int] | None = None
         """By the engine's figure: a request, how many uncached tokens of it were in the cache, and when."""
-        self._prefills_ended: deque[tuple[int, int]] = deque(maxlen=_ENDS_KEPT)
+        self.turns = PrefillTurns()
         self._own_prefilling = 0
         self._own_decoding = 0
         self.peers = NOTHING
@@ -73,10 +72,7 @@ class Replica:
         self.caution = Caution()
         self.sample: EngineSample | None = None
         self.preemptions = 0
-        self._breaker = breaker
-        self._failures = 0
-        self._openings = 0
-        self._opened_ns = -1
+        self._breaker = Breaker(breaker)
         self._excess: dict[str, int] = {}
         self._usage_has_cache = False
 
@@ -105,15 +101,10 @@ class Replica:
         self.not_before_ns = max(self.not_before_ns, until_ns)
 
     def failed(self, sent_ns: int, now_ns: int) -> None:
-        """A request that was sent then broke there. After enough of them in a row it is left alone, longer each time.
-        What was sent before that broke by the same trouble, and says nothing new."""
-        if sent_ns <= self._opened_ns:
-            return
-        self._failures += 1
-        if self._failures >= self._breaker.failures:
-            self.leave_alone(now_ns + min(self._breaker.longest_ns, self._breaker.open_ns << min(self._openings, 20)))
-            self._openings += 1
-            self._opened_ns = now_ns
+        """A request that was sent then broke there; see `policy.breaker`."""
+        pause_ns = self._breaker.failed(sent_ns, now_ns)
+        if pause_ns is not None:
+            self.leave_alone(now_ns + pause_ns)
 
     def refused(self, retry_after_ns: int, now_ns: int) -> None:
         """Its engine is busy and has asked to be left alone so long."""
@@ -122,7 +113,7 @@ class Replica:
 
     def worked(self) -> None:
         """It produced something."""
-        self._failures = self._openings = 0
+        self._breaker.worked()
         self.refused_busy = False
 
     # ── what is on its way there, from here and from other gateways ───────────────────────────────────────────────
@@ -280,7 +271,7 @@ class Replica:
     def end_prefill(self, tokens: int, work_ns: int, sent_ns: int | None, now_ns: int) -> None:
         """Its first token came, or it will not. `sent_ns` None: it never was sent."""
         if sent_ns is not None:
-            self._prefills_ended.append((sent_ns, now_ns))
+            self.turns.ended(sent_ns, now_ns)
         self._own_prefilling -= 1
         self._own_pending_tokens -= tokens
         self._own_pending_ns -= work_ns
@@ -307,11 +298,6 @@ class Replica:
             took_ns = max(0, now_ns - self._alone_since_ns)
             self.shared_until_ns = now_ns + int(took_ns * (1 - share) / max(share, _LEAST_SHARE))
 
-    def prefill_began_ns(self, sent_ns: int) -> int:
-        """When a prefill that was sent then had its turn: when it was sent, or when the last of those before it
-        ended."""
-        return max((end for sent, end in self._prefills_ended if sent <= sent_ns < end), default=sent_ns)
-
     def first_token(self, uncached_tokens: int, sent_ns: int, now_ns: int) -> Stretch | None:
         """The first token of a prefill was seen. Returns what it was counted in where the rate is learned."""
         self.worked()
@@ -330,9 +316,7 @@ class Replica:
     @property
     def prefill_source(self) -> PrefillSource:
         """What `prefill` rests on."""
-        if self._pace is None:
-            return PrefillSource.GIVEN
-        return PrefillSource.LEARNED if self._pace.learned else PrefillSource.ASSUMED
+        return PrefillSource.GIVEN if self._pace is None else self._pace.source
 
     def decoded(self, tokens: int, took_ns: int) -> None:
         """One of its streams has so many more tokens, in that time."""
@@ -364,8 +348,7 @@ class Replica:
                 continue
             side = usage_of_side(sample, account.pool.stage)
             usage = sample.kv_usage if side is None else side
-            ours = used_blocks.get(name, 0) + account.told.blocks
-            excess = round(usage * account.pool.capacity_blocks) - ours
+            excess = round(usage * account.pool.capacity_blocks) - used_blocks.get(name, 0) - account.told.blocks
             # one sample may be a step old: only what two in a row show is somebody else's
             lasting = max(0, min(excess, self._excess.get(name, 0)))
             self._excess[name] = excess
@@ -411,7 +394,7 @@ class Replica:
         for name in self.ledger.accounts:
             self.ledger.set_foreign(name, 0)
         self._own_prefilling = self._own_decoding = self._own_pending_tokens = self._own_pending_ns = 0
-        self.busy_until_ns = self.not_before_ns = self._failures = self._openings = 0
-        self._opened_ns = -1
+        self.busy_until_ns = self.not_before_ns = 0
+        self._breaker.reset()
         self.sample = self.alone_for = self.prefill_seen = None
         self._excess.clear()
