@@ -132,7 +132,7 @@ async def test_the_engine_counts_when_our_tokenizer_is_not_trusted(
         found = await bench.counting.count(chat("Größe 東京"), pool)
         ids = tokenizer().encode(render_chat([("user", "Größe 東京")]))
         assert (found.input_tokens, found.exact) == (len(ids), True)
-        assert found.by_text == 4  # names of the text, where there is one: this is too short for a block of 64 tokens
+        assert found.by_text == 8  # names of the text, were there any: this is too short for a block of 128 tokens
         text = await bench.counting.count(ask({"prompt": "a lake"}), pool)
         assert text.input_tokens == len(tokenizer().encode("a lake"))
         assert (bench.counting.here, bench.counting.by_engine) == (0, 2)
@@ -192,8 +192,8 @@ async def test_the_bound_is_given_when_nobody_counts(pool: ThreadPoolExecutor) -
     found = await counting.count(asked, pool)
     assert not found.exact
     assert found.input_tokens >= 1000
-    # 1 + 4 + 1 bytes of role marks and 1,000 of text are 3 whole blocks of 64 tokens of 4.5 bytes
-    assert (len(found.blocks), found.by_text) == (3, 4)
+    # 1 + 4 + 1 bytes of role marks and 1,000 of text are one whole block of 128 tokens of 4.5 bytes
+    assert (len(found.blocks), found.by_text) == (1, 8)
 
 
 async def test_a_dead_engine_leaves_the_bound_when_it_was_to_count(files: Path, pool: ThreadPoolExecutor) -> None:
@@ -451,7 +451,7 @@ async def test_an_estimate_stands_at_once_when_its_rate_is_known_and_usage_corre
     # 4 bytes a token and 4 tokens around each text, 2 % and a third of 30 % of margin, 32 tokens of template and 8 of
     # a message: 5,200 / (4,000 / 996) · 1.12 + 40
     assert first.input_tokens == 1_491
-    assert (first.exact, first.by_text) == (False, 4)
+    assert (first.exact, first.by_text) == (False, 8)
     assert first.blocks
     for _ in range(60):  # this text's tokens are 5 bytes long, says the engine
         counting.told(first, 1_040 + 40)

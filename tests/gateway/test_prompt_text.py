@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -107,16 +108,14 @@ def test_nothing_is_estimated_before_a_kind_of_text_was_seen() -> None:
     assert rate.estimate(plain(4_000, wide=2.0)) is None  # of Chinese nothing is known yet
 
 
-@given(st.lists(st.floats(2.0, 6.0), min_size=20, max_size=60))
-def test_an_estimate_is_rarely_too_low_when_texts_vary(rates: list[float]) -> None:
-    rate = TokenRate()
-    low = 0
-    for bytes_per_token in rates:
-        tokens = int(100_000 / bytes_per_token)
+def test_an_estimate_is_rarely_too_low_when_texts_vary() -> None:
+    rate, chance, low = TokenRate(), random.Random(7), 0
+    for _ in range(300):
+        tokens = int(100_000 / chance.uniform(3.0, 6.0))
         estimate = rate.estimate(plain(100_000))
         low += estimate is not None and estimate < tokens
         rate.learn(plain(100_000), tokens)
-    assert low <= len(rates) // 3
+    assert low <= 6  # one in fifty
 
 
 def test_the_margin_shrinks_when_texts_are_alike_and_grows_when_they_are_not() -> None:

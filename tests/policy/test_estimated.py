@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from longproof.domain.kv_event import KvCleared, KvGap, KvRemoved, KvStored
 from longproof.policy.actions import Dispatch, Refusal, Wait
@@ -14,6 +16,7 @@ from longproof.policy.controller import Controller
 from longproof.policy.controller_config import ControllerConfig
 from longproof.policy.prefix import PrefixIndex
 from longproof.policy.routing import PrefixRouter
+from longproof.policy.spread_names import SpreadNames
 from longproof.testing.controllers import LeastBacklog, S, arrival, replica_rule
 
 NAMES = tuple(range(1_000, 1_100))
@@ -148,3 +151,18 @@ def test_what_was_found_is_held_against_what_was_promised_when_blocks_are_of_tex
     figures = router.index.figures("r0")
     # promised all 100 blocks of the second; 2,500 of its 5,000 tokens are 50 of them
     assert (figures.predicted_blocks, figures.found_blocks) == (100, 50)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=6), st.integers(1, 5), st.integers(-40, 40), st.integers(-40, 40))
+def test_spread_names_are_a_sequence_like_any_other(names: list[int], each: int, one: int, two: int) -> None:
+    wanted = [name + part for name in names for part in range(each)]
+    spread = SpreadNames(tuple(names), each)
+    assert list(spread) == wanted
+    assert len(spread) == len(wanted)
+    assert list(spread[one:two]) == wanted[one:two]
+    assert list(spread[:two][:one]) == wanted[:two][:one]
+    if -len(wanted) <= one < len(wanted):
+        assert spread[one] == wanted[one]
+    else:
+        with pytest.raises(IndexError):
+            spread[one]

@@ -39,10 +39,24 @@ def most_parsed_bytes(body: bytes) -> int:
 
 async def parsed_bytes(body: bytes) -> int:
     """What the parsed body takes beyond as many bytes as it has. Texts are left out where that matters."""
-    bound = most_parsed_bytes(body)
+    if len(body) <= _SLICE_BYTES:
+        bound, widened = most_parsed_bytes(body), widened_bytes(body)
+    else:
+        bound, widened = await _by_slices(body)
     if bound > max(_SURELY_FINE_BYTES, 2 * len(body)):
         bound = await bytes_outside_texts(body)
-    return widened_bytes(body) + bound
+    return widened + bound
+
+
+async def _by_slices(body: bytes) -> tuple[int, int]:
+    """The same two for a long body; the loop has its turn after every slice."""
+    bound, widest = 0, 0.0
+    for start in range(0, len(body), _SLICE_BYTES):
+        part = body[start : start + _SLICE_BYTES + len(b"\\u")]  # an escape may lie across the end
+        bound += most_parsed_bytes(part)
+        widest = max(widest, widened_bytes(part) / len(part))
+        await asyncio.sleep(0)
+    return bound, round(widest * len(body))
 
 
 async def bytes_outside_texts(body: bytes, slice_bytes: int = _SLICE_BYTES) -> int:

@@ -42,7 +42,7 @@ SHORT_BYTES = 64 << 10
 """A body up to this is counted in 30 ms and does not wait behind longer ones; its text is named in 0.2 ms."""
 _COMPARE_EVERY = 16
 _NAMES_AT_ONCE = 2_048
-_TEXT_BLOCK_TOKENS = 64
+_TEXT_BLOCK_TOKENS = 128
 _USUAL_BYTES_PER_TOKEN = 4.5
 """Of English, with a vocabulary of today."""
 Alarm = Callable[[str], None]

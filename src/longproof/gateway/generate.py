@@ -21,7 +21,7 @@ from longproof.gateway.downstream import Downstream
 from longproof.gateway.errors import bad_request
 from longproof.gateway.exchange import Exchange, Surroundings
 from longproof.gateway.fleet import Replica
-from longproof.gateway.intake import Intake, parsed
+from longproof.gateway.intake import PIECES_FROM_BYTES, Intake, long_json_object, parsed
 from longproof.gateway.keys import KeyRing, KeyRule, require_within
 from longproof.gateway.owner_fields import FieldRule
 from longproof.gateway.ports import Counted
@@ -97,7 +97,8 @@ class Generations:
         if len(body) < _LARGE_BYTES:
             return _ask(body, route, request_id, self._intake.fields)
         async with self._large:  # one at a time: between two of them the loop has its turn
-            return _ask(body, route, request_id, self._intake.fields)
+            fields = await long_json_object(body) if len(body) >= PIECES_FROM_BYTES else None
+            return _ask(body, route, request_id, self._intake.fields, fields)
 
     async def _exchanged(self, request: BaseRequest, ask: Ask, rule: KeyRule) -> StreamResponse:
         replicas = self._around.fleet.serving(ask.model)
@@ -163,10 +164,12 @@ class Generations:
         return headers
 
 
-def _ask(body: bytes, route: Route | None, request_id: str, rule: FieldRule) -> Ask:
+def _ask(
+    body: bytes, route: Route | None, request_id: str, rule: FieldRule, fields: dict[str, object] | None = None
+) -> Ask:
     if route is None:
-        return parsed_response(body, request_id=request_id, rule=rule)
-    return parsed(body, route, request_id=request_id, rule=rule)
+        return parsed_response(body, request_id=request_id, rule=rule, fields=fields)
+    return parsed(body, route, request_id=request_id, rule=rule, fields=fields)
 
 
 def _require_no_pair(replicas: Iterable[Replica]) -> None:

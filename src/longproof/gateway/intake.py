@@ -23,11 +23,17 @@ from longproof.domain.units import format_tokens
 from longproof.gateway.ask import Ask, Json
 from longproof.gateway.body_weight import parsed_bytes
 from longproof.gateway.errors import ApiError, Problem, bad_request
+from longproof.gateway.json_pieces import loads_in_pieces
 from longproof.gateway.owner_fields import FieldRule
+from longproof.gateway.turns import Turns
 
 MOST_OUTPUT_TOKENS = 2**40
 MOST_CHOICES = 128  # OpenAI's own bound of n
 LONGEST_NAME = 512
+_LARGE_BYTES, _READ_TOGETHER = 256 << 10, 4
+"""Of bodies that are longer, so many go on being read per turn of the loop: 2 ms of work."""
+PIECES_FROM_BYTES = 2 << 20
+"""About 4 ms of parsing; longer bodies are parsed in pieces (`json_pieces`)."""
 DEEPEST = 200
 Container: TypeAlias = "Json | list[object]"
 
@@ -41,6 +47,8 @@ class Intake:
     body_timeout_s: float
     fields: FieldRule = field(default_factory=FieldRule)
     open_bytes: int = 0
+    weighing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    turns: Turns = field(default_factory=lambda: Turns(_READ_TOGETHER))
     _arriving: dict[str, int] = field(default_factory=dict[str, int])
     """Bytes of bodies that are not whole yet, by key."""
 
@@ -62,6 +70,8 @@ class Intake:
         try:
             async with asyncio.timeout(self.body_timeout_s):
                 parts: list[bytes] = []
+                # a long body is filled in as it comes: joined at its end, it would stop the loop and be there twice
+                whole = bytearray(announced) if announced is not None and announced > _LARGE_BYTES else None
                 while part := await reader.readany():
                     held += len(part)
                     self.open_bytes += len(part)
@@ -72,7 +82,14 @@ class Intake:
                         raise _too_much_open(self.open_limit_bytes // 2)
                     if self.open_bytes > self.open_limit_bytes:
                         raise _too_much_open(self.open_limit_bytes)
-                    parts.append(part)
+                    if whole is None:
+                        parts.append(part)
+                    else:
+                        whole[held - len(part) : held] = part
+                    if held > _LARGE_BYTES:
+                        await self.turns.mine()
+            if whole is not None:
+                return cast(bytes, whole)  # nobody writes to it any more
             return parts[0] if len(parts) == 1 else b"".join(parts)
         except BaseException as problem:
             self.open_bytes -= held
@@ -89,7 +106,11 @@ class Intake:
     async def weigh(self, body: bytes) -> int:
         """Bytes that the body takes beside itself once it is parsed; they count as open until they are given to
         `release`. ApiError 400 for a body that could never be held, 503 for one that cannot be now."""
-        weight = await parsed_bytes(body)
+        if len(body) <= _LARGE_BYTES:
+            weight = await parsed_bytes(body)
+        else:
+            async with self.weighing:  # one at a time, or the slices of all would come in one turn of the loop
+                weight = await parsed_bytes(body)
         if len(body) + weight > self.open_limit_bytes:
             message = f"the body has too many values: it would take {format_tokens(weight)} bytes of memory"
             raise bad_request(message, code="too_many_values")
@@ -103,10 +124,12 @@ class Intake:
         self.open_bytes -= body_bytes
 
 
-def parsed(body: bytes, route: Route, *, request_id: str, rule: FieldRule | None = None) -> Ask:
+def parsed(
+    body: bytes, route: Route, *, request_id: str, rule: FieldRule | None = None, fields: Json | None = None
+) -> Ask:
     """A body as an Ask that has no tenant yet. ApiError 400 for what is no request of that route, and for what `rule`
-    does not leave to clients."""
-    fields = json_object(body)
+    does not leave to clients. `fields`: the parsed body, where it is there already."""
+    fields = json_object(body) if fields is None else fields
     model = model_of(fields)
     _require_prompt(fields, route)
     if rule is not None:
@@ -142,16 +165,29 @@ def json_object(body: bytes) -> Json:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as problem:
         raise bad_request(f"the body is not JSON: {problem}", code="invalid_json") from None
+    return _object(fields, many=body.count(b"[") + body.count(b"{") > DEEPEST)
+
+
+async def long_json_object(body: bytes) -> Json:
+    """The same for a long body, in pieces between which the loop has its turn."""
+    try:
+        fields = await loads_in_pieces(body)
+    except orjson.JSONDecodeError as problem:
+        raise bad_request(f"the body is not JSON: {problem}", code="invalid_json") from None
+    return _object(fields, many=True)
+
+
+def _object(fields: object, *, many: bool) -> Json:
+    """`many`: there may be more lists and objects in it than may lie in one another."""
     if not isinstance(fields, dict):
         raise bad_request("the body must be a JSON object")
-    _require_shallow(cast(Json, fields), body)
+    if many:
+        _require_shallow(cast(Json, fields))
     return cast(Json, fields)
 
 
-def _require_shallow(fields: Json, body: bytes) -> None:
+def _require_shallow(fields: Json) -> None:
     """ApiError 400 for what orjson reads (1,024 levels) and will not write again (254)."""
-    if body.count(b"[") + body.count(b"{") <= DEEPEST:
-        return
     level, depth = [cast(Container, fields)], 0
     while level:
         depth += 1

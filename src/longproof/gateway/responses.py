@@ -31,10 +31,12 @@ _ENDS = ("response.completed", "response.incomplete", _FAILED)
 _LONGEST_EVENT_BYTES = 64 << 20
 
 
-def parsed_response(body: bytes, *, request_id: str, rule: FieldRule = _STRICT) -> Ask:
+def parsed_response(
+    body: bytes, *, request_id: str, rule: FieldRule = _STRICT, fields: dict[str, object] | None = None
+) -> Ask:
     """A body as an Ask that has no tenant yet. ApiError 400 for what is no request of that route, for one whose prompt
-    lies at an engine, and for what `rule` does not leave to clients."""
-    fields = json_object(body)
+    lies at an engine, and for what `rule` does not leave to clients. `fields`: the parsed body, where it is there."""
+    fields = json_object(body) if fields is None else fields
     model = model_of(fields)
     rule.require(fields)
     rule.require({"messages": [{"content": fields.get("input")}]})

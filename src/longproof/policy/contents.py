@@ -213,8 +213,16 @@ class GuessedContents:
         return noted
 
     def unuse(self, blocks: Sequence[int], kept: bool) -> None:
-        for name in reversed(blocks):
-            self._unuse(name, kept)
+        marks, cached = self._marks, int(kept)
+        move = marks.move_to_end
+        for name in reversed(blocks):  # written out: a prompt of a million tokens has very many
+            mark = marks.get(name, 0)
+            left = (mark - _USE if mark >= _USE else mark & _TIERS) | cached
+            if left:
+                marks[name] = left
+                move(name)
+            else:
+                marks.pop(name, None)
         self._evict(self.capacity_blocks)
 
     def _unuse(self, name: int, kept: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -9,6 +10,7 @@ from longproof.policy.arrivals import Arrival
 from longproof.policy.claim_gate import GateAnswer
 from longproof.policy.prefill_pace import Stretch
 from longproof.policy.queue import Ticket
+from longproof.policy.spread_names import SpreadNames
 from longproof.policy.tenants import Tenant
 
 
@@ -74,18 +76,12 @@ class Request:
     watched: bool = False
     stretch: Stretch | None = None
     reason: str = ""
-    _names: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     @property
-    def names(self) -> tuple[int, ...]:
+    def names(self) -> Sequence[int]:
         """A name for each block of the replica, as the ledger has it: one that names text stands for several."""
         arrival = self.arrival
-        if arrival.by_text <= 1:
-            return arrival.blocks
-        if self._names is None or self._names[0] is not arrival.blocks:
-            each = range(arrival.by_text)
-            self._names = arrival.blocks, tuple([name + at for name in arrival.blocks for at in each])
-        return self._names[1]
+        return arrival.blocks if arrival.by_text <= 1 else SpreadNames(arrival.blocks, arrival.by_text)
 
     @property
     def on_engine(self) -> bool:
