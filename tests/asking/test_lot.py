@@ -43,6 +43,14 @@ class Together:
         self.read_bytes = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._answer(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # a client that asked nothing
+        finally:
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         if head.startswith(b"GET"):
             writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(MODELS) + MODELS)
@@ -55,7 +63,6 @@ class Together:
             kind = b"Content-Type: text/event-stream\r\nConnection: close\r\n\r\n"
             writer.write(b"HTTP/1.1 200 OK\r\n" + kind + ANSWER)
         await writer.drain()
-        writer.close()
 
 
 def stock_of_ids(tokens: int) -> PromptStock:

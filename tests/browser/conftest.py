@@ -71,6 +71,7 @@ class Browser:
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         self.cdp("Emulation.setDeviceMetricsOverride", **metrics)
         self.media("screen", dark=dark)
+        self.driver.get("about:blank")  # ends the page before it, which may ask for more
         self.requests()  # forget what earlier pages did
         self.driver.get_log("browser")
         self.driver.get(page.as_uri())

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -21,11 +21,13 @@ STREAM = TOKENS + b"data: [DONE]\n\n"
 async def raw_server(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """The port of a server that lets `serve` have each connection, and closes it afterwards."""
     tasks: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         tasks.add(task)
+        writers.append(writer)
         try:
             await serve(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
@@ -41,6 +43,15 @@ async def raw_server(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIt
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await cut_off(writers)
+
+
+async def cut_off(writers: Iterable[asyncio.StreamWriter]) -> None:
+    """Ends connections at once: one that is only closed lives on while nobody reads what is left in its buffer."""
+    for writer in writers:
+        writer.transport.abort()
+    for _ in range(3):  # a transport ends a turn of the loop later, and its TLS another
+        await asyncio.sleep(0)
 
 
 async def read_request(reader: asyncio.StreamReader) -> tuple[str, dict[str, str], bytes]:

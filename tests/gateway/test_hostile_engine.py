@@ -24,8 +24,14 @@ SECRET = "sk-the-engines-own"
 @asynccontextmanager
 async def engine_that(say: Say | bytes) -> AsyncIterator[str]:
     """A server that reads one request and says whatever it is told to."""
+    tasks: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        writers.append(writer)
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
@@ -45,6 +51,12 @@ async def engine_that(say: Say | bytes) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in writers:
+            writer.transport.abort()  # closed alone, it lives on while nobody reads what is left in its buffer
+        await asyncio.sleep(0)
 
 
 def chunk(data: bytes) -> bytes:

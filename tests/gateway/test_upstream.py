@@ -69,11 +69,13 @@ def more_than_is_kept_bytes() -> int:
 @asynccontextmanager
 async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[URL]:
     tasks: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
 
     async def tracked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         tasks.add(task)
+        writers.append(writer)
         try:
             await serve(reader, writer)
         except (ConnectionError, asyncio.CancelledError):
@@ -91,6 +93,10 @@ async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIte
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in writers:
+            writer.transport.abort()  # closed alone, it lives on while nobody reads what is left in its buffer
+        for _ in range(3):  # a transport ends a turn of the loop later, and its TLS another
+            await asyncio.sleep(0)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from longproof.errors import UsageError
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
 """For those who may not see a clock: policies, claims. `longproof.clock` has the same."""
-_COUNT = re.compile(r"^\s*([0-9][0-9_,]{0,63}(?:\.[0-9]{1,32})?)\s*(k|ki|m|mi)?\s*$", re.IGNORECASE)
+_COUNT = re.compile(r"^\s*([0-9][0-9_,]{0,999}(?:\.[0-9]{1,32})?)\s*(k|ki|m|mi)?\s*$", re.IGNORECASE)
 _FACTOR = {None: 1, "k": 1_000, "ki": 1_024, "m": 1_000_000, "mi": 1_048_576}
 _MOST_TOKENS = 10**12
 """Beyond any window or pool; larger numbers are slips of the keyboard."""

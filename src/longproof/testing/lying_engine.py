@@ -168,6 +168,10 @@ def lying_engine(behaviour: Behaviour = HONEST, *, port: int = 0) -> LyingEngine
     return LyingEngine(behaviour, port=port)
 
 
+_LAST_TURNS = 4
+"""Of an event loop that is to end: for a connection to be made, and for it to be gone."""
+
+
 class _Server(uvicorn.Server):
     """uvicorn without its two pauses of 100 ms at the end, since tests start and stop hundreds of engines.
 
@@ -250,6 +254,9 @@ class _Life:
         async def serve() -> None:
             self._loop = asyncio.get_running_loop()
             await self._server.serve(sockets=[self._listener])
+            for _ in range(_LAST_TURNS):  # who was being accepted when it went down is connected only now
+                self._drop_connections()
+                await asyncio.sleep(0)
 
         try:
             asyncio.run(serve())
@@ -263,6 +270,9 @@ class _Life:
         for server in self._server.servers:
             server.close()
         self._listener.close()
+        self._drop_connections()
+
+    def _drop_connections(self) -> None:
         for connection in list(self._server.server_state.connections):
             transport = getattr(connection, "transport", None)
             if isinstance(transport, asyncio.WriteTransport):

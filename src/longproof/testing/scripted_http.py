@@ -90,6 +90,7 @@ class ScriptedHttp:
         self.gone = 0
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
 
     @property
     def url(self) -> str:
@@ -108,6 +109,9 @@ class ScriptedHttp:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:  # what is only closed lives on while nobody reads the rest of its buffer
+            writer.transport.abort()
+        await asyncio.sleep(0)  # a transport ends a turn of the loop later
         self._server = None
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,6 +121,7 @@ class ScriptedHttp:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: int) -> None:
+        self._writers.add(writer)
         try:
             with suppress(ConnectionError, asyncio.IncompleteReadError):
                 while (request := await _read(reader, connection)) is not None:
@@ -127,6 +132,7 @@ class ScriptedHttp:
             writer.close()
             with suppress(ConnectionError):
                 await writer.wait_closed()
+            self._writers.discard(writer)
 
     async def _answer(self, request: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         answer = self.routes.get(f"{request.method} {request.target}", Reply.json({"detail": "Not Found"}, status=404))
