@@ -7,7 +7,7 @@ import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 TOKENS = (
@@ -49,7 +49,8 @@ async def raw_server(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIt
 async def cut_off(writers: Iterable[asyncio.StreamWriter]) -> None:
     """Ends connections at once: one that is only closed lives on while nobody reads what is left in its buffer."""
     for writer in writers:
-        writer.transport.abort()
+        with suppress(AttributeError):  # of one that has ended already
+            writer.transport.abort()
     for _ in range(3):  # a transport ends a turn of the loop later, and its TLS another
         await asyncio.sleep(0)
 

@@ -110,7 +110,8 @@ class ScriptedHttp:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for writer in self._writers:  # what is only closed lives on while nobody reads the rest of its buffer
-            writer.transport.abort()
+            if writer.transport.get_write_buffer_size():
+                writer.transport.abort()
         await asyncio.sleep(0)  # a transport ends a turn of the loop later
         self._server = None
 
