@@ -22,6 +22,7 @@ from longproof.gateway.ask import Ask, Json
 from longproof.gateway.errors import ApiError, bad_request
 from longproof.gateway.intake import LONGEST_NAME, allowance, choices_of, json_object, model_of, stream_of
 from longproof.gateway.owner_fields import FieldRule
+from longproof.gateway.sse_events import whole_bytes
 
 _STORED = ("previous_response_id", "conversation", "prompt")
 _TEXTS = ("input_text", "output_text", "text")
@@ -132,7 +133,7 @@ class ResponseFlow:
     def take(self, data: bytes) -> bytes:
         """The next bytes; what goes on of them now: whole events."""
         seen = self._held + data if self._held else data
-        cut = max(seen.rfind(end) + len(end) if end in seen else 0 for end in (b"\n\n", b"\r\n\r\n"))
+        cut = whole_bytes(seen)
         if len(seen) - cut > _LONGEST_EVENT_BYTES:
             cut = len(seen)  # it goes through unread
         self._held = seen[cut:]

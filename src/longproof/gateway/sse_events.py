@@ -43,7 +43,7 @@ class EventFlow:
         seen = self._held + data if self._held else data
         self._held = b""
         if not seen.endswith((b"\n\n", b"\r\n\r\n")):
-            cut = max(_after(seen, b"\n\n"), _after(seen, b"\r\n\r\n"))
+            cut = whole_bytes(seen)
             if len(seen) - cut <= _LONGEST_EVENT_BYTES:  # a longer one goes through unread
                 seen, self._held = seen[:cut], seen[cut:]
         has = self._look(seen)
@@ -84,6 +84,11 @@ def _can_be_read(rest: bytes) -> bool:
     except orjson.JSONDecodeError:
         return False
     return True
+
+
+def whole_bytes(data: bytes) -> int:
+    """So many of these bytes are whole events."""
+    return max(_after(data, b"\n\n"), _after(data, b"\r\n\r\n"))
 
 
 def _after(data: bytes, separator: bytes) -> int:
