@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -29,6 +28,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import orjson
+
+from longproof.testing.ports import free_ports
 
 HERE = Path(__file__).parent
 CHAT, BARE = "/v1/chat/completions", "/v1/embeddings"
@@ -97,15 +98,6 @@ def started(command: Sequence[str], core: int | None, log: Path, **environment: 
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    with ExitStack() as held:
-        taken = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in taken:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in taken]
 
 
 def wait_until_up(port: int, log: Path) -> None:

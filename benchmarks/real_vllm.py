@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ import aiohttp
 import orjson
 
 from longproof.engines.process import Launch, OwnedProcess
+from longproof.testing.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 MODEL = "smollm2"
@@ -40,13 +40,6 @@ def run_script(name: str) -> Path:
     """Runs a script of the project and takes the directory it prints."""
     done = subprocess.run([sys.executable, str(ROOT / "scripts" / name)], stdout=subprocess.PIPE, text=True, check=True)
     return Path(done.stdout.strip())
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 def own_core() -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -17,19 +16,14 @@ import httpx
 import orjson
 import psutil
 
+from longproof.testing.ports import free_port
+
 HERE = Path(__file__).parent
 SILENCE_S = 4.0
 """How long an engine may send nothing before the gateway gives it up."""
 STALL_S = 2.0
 """How long a client may take nothing."""
 _UP_S = 60.0
-
-
-def free_port() -> int:
-    """One that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Engine:

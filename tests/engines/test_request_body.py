@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 
@@ -18,6 +17,7 @@ from longproof.engines.link import Link
 from longproof.engines.openai import OpenAIEngine
 from longproof.engines.request_body import Body, Series, json_body
 from longproof.engines.sglang import SglangEngine
+from longproof.testing.loop_turns import loop_turns
 from longproof.testing.scripted_http import Reply, ScriptedHttp
 
 TOKEN = b'data: {"choices":[{"index":0,"text":"a","finish_reason":"length"}]}\n\ndata: [DONE]\n\n'
@@ -60,18 +60,9 @@ async def test_body_is_the_same_json_when_something_is_long(fields: dict[str, ob
 
 
 async def test_loop_is_free_while_a_long_body_is_made() -> None:
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    task = asyncio.create_task(other())
-    await json_body({"prompt": tuple(range(1_000_000))})
-    task.cancel()
-    assert turns >= 31  # 1,000,000 ids in slices of 32,768: 31 slices
+    async with loop_turns() as turns:
+        await json_body({"prompt": tuple(range(1_000_000))})
+    assert turns.count >= 31  # 1,000,000 ids in slices of 32,768: 31 slices
 
 
 @pytest.mark.parametrize("size", [0, 1, 131_072, 131_073, 1_000_000])

@@ -25,6 +25,7 @@ from longproof.gateway.routes import Routes
 from longproof.gateway.upstream import Upstream
 
 sys.path.insert(0, str(Path(__file__).parent))  # what tests import by name
+sys.path.insert(1, str(Path(__file__).parents[1] / "engines"))
 from gateway_standin import MODEL, Books, ByBytes, Shell, StandIn
 
 

@@ -39,6 +39,7 @@ from longproof.testing.behaviour import Behaviour
 from longproof.testing.dialects import LLAMACPP, OPENAI, VLLM
 from longproof.testing.fake_tokenizer import CHAT_TEMPLATE, render_chat, tokenizer
 from longproof.testing.lies import WrongCount
+from longproof.testing.loop_turns import loop_turns
 from longproof.testing.lying_engine import lying_engine
 from longproof.testing.tokenizer_files import write_tokenizer_files
 
@@ -288,20 +289,11 @@ async def test_the_loop_goes_on_when_a_long_prompt_is_counted(files: Path) -> No
     counting = ModelCounting(model=MODEL, block_tokens=16, local=local(files))
     counting.trust[Shape.TEXT].compare(1, 1)
     fleet = FleetCounting({MODEL: counting}, workers=1)
-    turns = 0
-
-    async def turn() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    turning = asyncio.create_task(turn())
-    found = await fleet.count(ask({"prompt": "the lake is deep and cold " * 20_000}))
-    turning.cancel()
+    async with loop_turns() as turns:
+        found = await fleet.count(ask({"prompt": "the lake is deep and cold " * 20_000}))
     fleet.close()
     assert found.exact
-    assert turns > 10  # on the loop itself it would be two or three
+    assert turns.count > 10  # on the loop itself it would be two or three
 
 
 async def test_an_unknown_model_is_bounded_when_it_is_asked_for() -> None:

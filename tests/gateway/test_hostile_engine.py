@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
 from gateway_standin import MODEL, Shell
+from raw_http import raw_server, read_request
 
 from longproof.gateway import answers
 from longproof.gateway.answers import engine_problem
@@ -24,40 +25,17 @@ SECRET = "sk-the-engines-own"
 @asynccontextmanager
 async def engine_that(say: Say | bytes) -> AsyncIterator[str]:
     """A server that reads one request and says whatever it is told to."""
-    tasks: set[asyncio.Task[None]] = set()
-    writers: list[asyncio.StreamWriter] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        writers.append(writer)
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
-            await reader.readexactly(length)
-            if isinstance(say, bytes):
-                writer.write(say)
-                await writer.drain()
-            else:
-                await say(writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
+        await read_request(reader)
+        if isinstance(say, bytes):
+            writer.write(say)
+            await writer.drain()
+        else:
+            await say(writer)
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for writer in writers:  # closed alone, one lives on while nobody reads what is left in its buffer
-            with suppress(AttributeError):  # of one that has ended already
-                writer.transport.abort()
-        await asyncio.sleep(0)
+    async with raw_server(answer) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def chunk(data: bytes) -> bytes:

@@ -18,6 +18,7 @@ from longproof.gateway.errors import ApiError
 from longproof.gateway.intake import PIECES_FROM_BYTES, long_json_object
 from longproof.gateway.json_pieces import loads_in_pieces
 from longproof.gateway.turns import Turns
+from longproof.testing.loop_turns import loop_turns
 from longproof.testing.lying_engine import HONEST, lying_engine
 
 Start = Callable[..., Awaitable[Shell]]
@@ -60,19 +61,10 @@ def test_what_a_parser_refuses_is_refused_when_it_is_parsed_in_pieces(
 async def test_others_have_their_turn_when_a_long_text_is_parsed(letters: str, escaped: bool) -> None:
     text = letters * 20_000
     body = json.dumps({"messages": [{"role": "user", "content": text}], "n": 1}, ensure_ascii=escaped).encode()
-    turns = 0
-
-    async def turn() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    turning = asyncio.create_task(turn())
-    found: Any = await loads_in_pieces(body, piece_bytes=len(body) // 20)
-    turning.cancel()
+    async with loop_turns() as turns:
+        found: Any = await loads_in_pieces(body, piece_bytes=len(body) // 20)
     assert found["messages"][0]["content"] == text
-    assert turns >= 30  # one for each of 20 looks and of 18 pieces or so; parsed at once it would be none
+    assert turns.count >= 30  # one for each of 20 looks and of 18 pieces or so; parsed at once it would be none
 
 
 async def test_a_long_text_is_parsed_at_once_when_it_is_a_key() -> None:

@@ -18,6 +18,7 @@ from longproof.gateway.ledger_store import LedgerStore, SqliteLedger, open_ledge
 from longproof.gateway.meter import MeterSettings, UsageMeter
 from longproof.gateway.ports import Admitted
 from longproof.policy.metering import CacheSource, Ending, PriceBook, RequestUsage, UsageSource, bill
+from longproof.testing.ports import free_port
 
 pytestmark = pytest.mark.postgres
 
@@ -46,14 +47,6 @@ def postgres() -> Iterator[str]:
     finally:
         call("stop", "-D", str(data), "-m", "immediate")
         shutil.rmtree(folder)
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def intent(number: int, gateway: str = "g1") -> Intent:

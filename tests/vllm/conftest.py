@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -22,6 +21,7 @@ from longproof.engines.link import Link
 from longproof.engines.process import Launch, OwnedProcess
 from longproof.engines.vllm import VllmEngine
 from longproof.engines.vllm_facts import deployment_of_log
+from longproof.testing.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 START_DEADLINE_S = 300.0
@@ -140,10 +140,3 @@ def run_script(name: str) -> Path:
     """Runs a script of the project and takes the directory it prints; its progress goes to our stderr."""
     done = subprocess.run([sys.executable, str(ROOT / "scripts" / name)], stdout=subprocess.PIPE, text=True, check=True)
     return Path(done.stdout.strip())
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from longproof.probe import disaggregated
 from longproof.probe.disaggregated import DisaggregatedPlan
 from longproof.prove.target import PdTarget
 from longproof.testing.builders import build_protocol, build_view
+from longproof.testing.ports import free_port
 
 pytestmark = pytest.mark.long
 START_DEADLINE_S = 600.0
@@ -58,7 +58,7 @@ def pair(
 
 
 def _launch(program: Path, model_dir: Path, nixl: Path, log: Path, cores: list[int]) -> Launch:
-    port = _free_port()
+    port = free_port()
     return Launch(
         name=log.stem,
         argv=(
@@ -70,7 +70,7 @@ def _launch(program: Path, model_dir: Path, nixl: Path, log: Path, cores: list[i
         url=f"http://127.0.0.1:{port}",
         env={
             "PYTHONPATH": str(nixl),
-            "VLLM_NIXL_SIDE_CHANNEL_PORT": str(_free_port()),
+            "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()),
             "HF_HUB_OFFLINE": "1",
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
@@ -112,7 +112,7 @@ tokenizer = "{smollm2_dir}"
 """,
         encoding="utf-8",
     )
-    port = _free_port()
+    port = free_port()
     launch = Launch(
         name="gateway",
         argv=(
@@ -159,9 +159,3 @@ async def _figure(client: httpx.AsyncClient, url: str, name: str) -> float:
     """A metric, summed over its labels."""
     lines = (await client.get(f"{url}/metrics")).text.splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
