@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longproof.domain.kv_event import Tier
-from longproof.policy.contents import NO_MATCH, Contents, GuessedContents, Match, ToldContents
+from longproof.policy.contents import NO_MATCH, Contents, Match
+from longproof.policy.guessed import GuessedContents
+from longproof.policy.told import ToldContents
 
 ROOM = 1_000_000
 KINDS = [ToldContents, lambda: GuessedContents(10_000)]

@@ -18,7 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longproof.domain.kv_event import KvCleared, KvEvent, KvGap, KvRemoved, KvStored
-from longproof.policy.contents import NO_MATCH, Contents, GuessedContents, Match, ToldContents
+from longproof.policy.contents import NO_MATCH, Contents, Match
+from longproof.policy.guessed import GuessedContents
+from longproof.policy.told import ToldContents
 
 DEFAULT_LIMIT_BYTES = 1 << 30
 
@@ -93,7 +95,7 @@ class PrefixIndex:
     def bytes(self) -> int:
         """Memory of all known blocks, by the measured cost of one."""
         return sum(
-            len(contents) * contents.bytes_per_block
+            contents.bytes
             for r in self._replicas.values()
             for contents in (r.contents, r.texts)
             if contents is not None
@@ -110,7 +112,7 @@ class PrefixIndex:
         return IndexFigures(
             told=r.told,
             blocks=len(r.contents),
-            bytes=len(r.contents) * r.contents.bytes_per_block,
+            bytes=r.contents.bytes,
             events=r.events,
             gaps=r.gaps,
             clears=r.clears,
@@ -181,4 +183,4 @@ class PrefixIndex:
         use.contents.unuse(use.blocks, kept)
 
     def _room(self, contents: Contents) -> int:
-        return max(0, (self.limit_bytes - self.bytes) // contents.bytes_per_block)
+        return contents.room(self.limit_bytes - self.bytes)
