@@ -94,12 +94,7 @@ class PrefixIndex:
     @property
     def bytes(self) -> int:
         """Memory of all known blocks, by the measured cost of one."""
-        return sum(
-            contents.bytes
-            for r in self._replicas.values()
-            for contents in (r.contents, r.texts)
-            if contents is not None
-        )
+        return sum([r.contents.bytes + (0 if r.texts is None else r.texts.bytes) for r in self._replicas.values()])
 
     def known_blocks(self, replica: str) -> int:
         """Blocks known of a replica; 0 for an unknown one."""

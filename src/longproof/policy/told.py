@@ -13,6 +13,7 @@ which an engine stores a prompt; a block that was told out of that order counts 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from longproof.domain.kv_event import Tier
@@ -39,7 +40,7 @@ class _Stretch:
 class ToldContents:
     """Contents by events. Bounded by what the replica stores and by the room it is given."""
 
-    bytes_per_block = 120
+    bytes_per_block = 128
 
     def __init__(self) -> None:
         self._marks: dict[int, int | _Stretch] = {}
@@ -56,7 +57,7 @@ class ToldContents:
 
     @property
     def bytes(self) -> int:
-        return len(self) * self.bytes_per_block
+        return (len(self._marks) + self._untold) * self.bytes_per_block
 
     def room(self, free_bytes: int) -> int:
         return max(0, free_bytes // self.bytes_per_block)
@@ -68,27 +69,20 @@ class ToldContents:
         return Match(device_blocks=device, host_blocks=host, disk_blocks=disk) if device or host or disk else NO_MATCH
 
     def store(self, blocks: Sequence[int], tier: Tier, room: int) -> int:
-        bit, end = _BIT[tier], len(blocks)
+        bit = _BIT[tier]
         self._far_seen |= bit != _DEVICE
-        at = refused = 0
-        while at < end:
-            known = self._marks.get(blocks[at])
-            if known is None:
-                fresh = self._fresh(blocks, at)
-                new = min(fresh, room)
-                if new > 0:
-                    self._add(blocks[at : at + new], bit)
-                    room -= new
-                refused += fresh - max(0, new)
-                at += fresh
-                continue
-            if isinstance(known, int):
-                self._marks[blocks[at]] = known | bit
-            elif bit != _DEVICE:
-                self._break(known)
-                self._marks[blocks[at]] = bit | _DEVICE
-            at += 1
-        return refused
+        if len(blocks) < _LEAST_STRETCH:
+            return self._store_singly(blocks, bit, room)
+        known = 0
+        while known < len(blocks) and (more := self._look(blocks, known, _FIRST_LOOK)):
+            known += more
+        self._store_singly(blocks[:known], bit, room)
+        new = blocks[known:]
+        if not self._marks.keys().isdisjoint(new):
+            return self._store_singly(new, bit, room)
+        fits = max(0, min(len(new), room))
+        self._add(new[:fits], bit)
+        return len(new) - fits
 
     def remove(self, blocks: Sequence[int], tier: Tier) -> None:
         marks, bit = self._marks, _BIT[tier]
@@ -163,11 +157,14 @@ class ToldContents:
                 continue
             found = self._look(blocks, at, size)  # more and more at once, so that most of it is done in C
             if self._far_seen:
-                held = [marks[name] for name in blocks[at : at + found]]
-                tiers = [mark if isinstance(mark, int) else _DEVICE for mark in held]
-                near = sum(1 for mark in tiers if mark & _DEVICE)
-                middle = sum(1 for mark in tiers if mark & 3 == _BIT[Tier.HOST])
-                device, host, disk = device + near, host + middle, disk + found - near - middle
+                for mark, count in Counter(map(marks.__getitem__, blocks[at : at + found])).items():
+                    tiers = mark if isinstance(mark, int) else _DEVICE
+                    if tiers & _DEVICE:
+                        device += count
+                    elif tiers & _BIT[Tier.HOST]:
+                        host += count
+                    else:
+                        disk += count
             else:
                 device += found
             at += found
@@ -179,12 +176,24 @@ class ToldContents:
         look = list(map(self._marks.__contains__, blocks[at : at + size]))
         return look.index(False) if False in look else len(look)
 
-    def _fresh(self, blocks: Sequence[int], start: int) -> int:
-        """How many blocks from `start` on are not known, up to the first that is."""
-        marks, end = self._marks, len(blocks)
-        if not start and marks.keys().isdisjoint(blocks):
-            return end
-        return next((at for at in range(start, end) if blocks[at] in marks), end) - start
+    def _store_singly(self, blocks: Sequence[int], bit: int, room: int) -> int:
+        marks, awaited, refused = self._marks, self._awaited, 0
+        for name in blocks:
+            known = marks.get(name)
+            if known is None:
+                if room <= 0:
+                    refused += 1
+                    continue
+                room -= 1
+                marks[name] = bit
+                if name in awaited:
+                    self._was_told((name,))
+            elif isinstance(known, int):
+                marks[name] = known | bit
+            elif bit != _DEVICE:
+                self._break(known)
+                marks[name] = bit | _DEVICE
+        return refused
 
     def _add(self, blocks: Sequence[int], bit: int) -> None:
         """Blocks that are not known."""
