@@ -5,7 +5,6 @@ key ─▶ body ─▶ Ask ─▶ model served? ─▶ the key's own bounds ─�
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import re
@@ -26,14 +25,13 @@ from longproof.gateway.keys import KeyRing, KeyRule, require_within
 from longproof.gateway.owner_fields import FieldRule
 from longproof.gateway.ports import Counted
 from longproof.gateway.responses import parsed_response
+from longproof.gateway.turns import LARGE_BYTES
 from longproof.gateway.wire_body import engine_body
 from longproof.policy.arrivals import Arrival
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACE_HEADERS = ("traceparent", "tracestate")
 _VISIBLE = re.compile(r"[ -~]{1,512}")
-_LARGE_BYTES = 256 << 10
-"""About half a millisecond of parsing."""
 _SESSION_HEADERS = ("X-Session-Id", "X-Longproof-Session")
 
 
@@ -59,7 +57,6 @@ class Generations:
         self._rules = rules
         self._boot = os.urandom(4).hex()
         self._numbers = itertools.count(1)
-        self._large = asyncio.Lock()
         self._apart = any(rule.prefix_salt for rule in keys.rules.values())
 
     async def chat(self, request: BaseRequest) -> StreamResponse:
@@ -94,9 +91,9 @@ class Generations:
 
     async def _parsed(self, body: bytes, route: Route | None) -> Ask:
         request_id = f"lp-{self._boot}-{next(self._numbers)}"
-        if len(body) < _LARGE_BYTES:
+        if len(body) < LARGE_BYTES:
             return _ask(body, route, request_id, self._intake.fields)
-        async with self._large:  # one at a time: between two of them the loop has its turn
+        async with self._intake.lane:
             fields = await long_json_object(body) if len(body) >= PIECES_FROM_BYTES else None
             return _ask(body, route, request_id, self._intake.fields, fields)
 
