@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from longproof.domain.units import parse_duration_ns, parse_tokens
 from longproof.errors import UsageError
@@ -42,10 +42,16 @@ def _with_unit(value: object) -> object:
     raise ValueError('a duration is written with its unit, like "30s"')
 
 
-Tokens = Annotated[int, BeforeValidator(_written(parse_tokens))]
+Tokens = Annotated[int, BeforeValidator(_written(parse_tokens)), Field(ge=0)]
+SomeTokens = Annotated[Tokens, Field(ge=1)]
 Duration = Annotated[int, BeforeValidator(_written(parse_duration_ns)), BeforeValidator(_with_unit)]
 """Nanoseconds, written with a unit."""
-Bytes = Annotated[int, BeforeValidator(_written(parse_bytes))]
+Patience = Annotated[Duration, Field(gt=0)]
+"""How long something may take: nothing is done in no time."""
+Bytes = Annotated[int, BeforeValidator(_written(parse_bytes)), Field(ge=1)]
+Count = Annotated[int, Field(ge=1)]
+Amount = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Section:
@@ -66,42 +72,42 @@ class TlsSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySection(Section):
-    """The process. `body_limit`: the longest body taken; `open_limit`: all open bodies together, and
-    what they become when they are parsed; `head_timeout`: a new connection that asks nothing for so long is closed;
-    `most_connections`: at once, default: half of the descriptors that the system allows; `silence`: an engine
-    that sends nothing for so long is given up; `stall`: a client that takes nothing for so long is; `keepalive`: of
-    silence before a comment goes into a stream ("0s": none). `drain_grace`: still accepting after SIGTERM;
-    `drain_within`: then what is open may take so long. `state`: directory for usage journal and ledger, None = usage is
-    not written down. `decision_log`: a file; when it is `decision_log_size` long it becomes a part and a new one
-    begins, and of all of them the newest `decision_log_files` are kept. `pass_through`: further engine routes that are
-    passed on as they are. `allow_fields`: fields of a body that only the engines' owner may use otherwise (see
-    `gateway.owner_fields`); `media_hosts`: where engines may fetch images, video and audio from, "*" anywhere.
-    `open_metrics`: /metrics asks for no key where there are keys. `traces`: an OTLP/HTTP collector; `trace_share`: of
-    requests that come without a trace, those that get one."""
+    """The process. `body_limit`: the longest body taken; `open_limit`: all open bodies together, and what they become
+    when they are parsed; `head_timeout`: a new connection that asks nothing for so long is closed; `most_connections`:
+    at once, default: half of the descriptors that the system allows; `silence`: an engine that sends nothing for so
+    long is given up; `stall`: a client that takes nothing for so long is; `keepalive`: of silence before a comment
+    goes into a stream ("0s": none). `drain_grace`: still accepting after SIGTERM; `drain_within`: then what is open
+    may take so long. `state`: directory for usage journal, ledger, pinned prefixes and engines' logs (default: one
+    of the user's own for each port). `decision_log`: a file; when it is `decision_log_size` long it becomes a part
+    and a new one begins, and of all of them the newest `decision_log_files` are kept. `pass_through`: further
+    engine routes that are passed on as they are. `allow_fields`: fields of a body that only the engines' owner may
+    use otherwise (see `gateway.owner_fields`); `media_hosts`: where engines may fetch images, video and audio from,
+    "*" anywhere. `open_metrics`: /metrics asks for no key where there are keys. `traces`: an OTLP/HTTP collector;
+    `trace_share`: of requests that come without a trace, those that get one."""
 
     host: str = "127.0.0.1"
-    port: int = 8080
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8080
     name: str = "gateway"
     body_limit: Bytes = 64 << 20
     open_limit: Bytes = 1 << 30
-    body_timeout: Duration = 60_000_000_000
-    head_timeout: Duration = 10_000_000_000
-    most_connections: int | None = None
+    body_timeout: Patience = 60_000_000_000
+    head_timeout: Patience = 10_000_000_000
+    most_connections: Count | None = None
     keepalive: Duration = 10_000_000_000
-    stall: Duration = 60_000_000_000
-    silence: Duration = 600_000_000_000
+    stall: Patience = 60_000_000_000
+    silence: Patience = 600_000_000_000
     drain_grace: Duration = 0
     drain_within: Duration = 600_000_000_000
-    default_output_tokens: Tokens = 4_096
-    count_workers: int = 2
+    default_output_tokens: SomeTokens = 4_096
+    count_workers: Count = 2
     state: Path | None = None
     ledger: str | None = None
     decision_log: Path | None = None
     decision_log_size: Bytes = 256 << 20
-    decision_log_files: int = 8
+    decision_log_files: Count = 8
     open_metrics: bool = False
     traces: str | None = None
-    trace_share: float = 1.0
+    trace_share: Share = 1.0
     pass_through: tuple[str, ...] = ()
     allow_fields: tuple[str, ...] = ()
     media_hosts: tuple[str, ...] = ()
@@ -128,15 +134,15 @@ class ServedSection(Section):
     name: str | None = None
     pool: str = "default"
     aliases: tuple[str, ...] = ()
-    kv_capacity: Tokens | None = None
-    context: Tokens | None = None
-    slots: int | None = None
-    block_tokens: int | None = None
+    kv_capacity: SomeTokens | None = None
+    context: SomeTokens | None = None
+    slots: Count | None = None
+    block_tokens: Count | None = None
     reservation: Literal["upfront", "incremental", "sglang", "measured"] | None = None
-    prefill_rate: float | None = None
-    decode_time: Duration | None = None
-    prefill_window: Tokens | None = None
-    prefill_step: Tokens | None = None
+    prefill_rate: Amount | None = None
+    decode_time: Patience | None = None
+    prefill_window: SomeTokens | None = None
+    prefill_step: SomeTokens | None = None
     kv_events: str | None = None
     kv_replay: str | None = None
     kv_topic: str = ""
@@ -181,12 +187,16 @@ class EngineSection(ServedSection):
     model: str | None = None
     kv_type: str = "f16"
     kv_unified: bool = False
-    threads: int | None = None
+    threads: Count | None = None
     command: tuple[str, ...] = ()
     url: str | None = None
     ready: str = "/health"
-    start_within: Duration = 600_000_000_000
+    start_within: Patience = 600_000_000_000
     environment: dict[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        if self.kind == "command" and (not self.command or self.url is None):
+            raise ValueError('a command needs both: command = ["vllm", "serve", …] and url = "http://127.0.0.1:8000"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,23 +238,29 @@ class SloSection(Section):
     """What is promised: first token within `ttft` + `ttft_per_token` · uncached input; `itl` between tokens. `min_hit`
     by model: refuse a request of whose input a smaller share than this (0 to 1) is expected to be cached."""
 
-    ttft: Duration | None = None
+    ttft: Patience | None = None
     ttft_per_token: Duration = 0
-    itl: Duration | None = None
+    itl: Patience | None = None
     min_hit: dict[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantSection(Section):
-    """One tenant: its weight among those who wait, and its budget of KV token-seconds."""
+    """One tenant: its weight among those who wait, and its budget of KV token-seconds, which fills at
+    `kv_token_seconds_per_s` up to `kv_burst_token_seconds` (default: a minute of it). `most_running`, `most_waiting`:
+    of its requests at once. `separate_prefixes`: nobody else's requests find what its own have cached."""
 
     name: str
-    weight: float = 1.0
-    kv_token_seconds_per_s: float | None = None
-    kv_burst_token_seconds: float | None = None
-    most_running: int | None = None
-    most_waiting: int | None = None
+    weight: Amount = 1.0
+    kv_token_seconds_per_s: Amount | None = None
+    kv_burst_token_seconds: Amount | None = None
+    most_running: Count | None = None
+    most_waiting: Annotated[int, Field(ge=0)] | None = None
     separate_prefixes: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kv_burst_token_seconds is not None and self.kv_token_seconds_per_s is None:
+            raise ValueError("kv_burst_token_seconds bounds a budget; give kv_token_seconds_per_s, which fills it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,10 +272,10 @@ class KeySection(Section):
     sha256: str | None = None
     env: str | None = None
     models: tuple[str, ...] | None = None
-    most_open: int | None = None
-    per_minute: int | None = None
-    most_input_tokens: Tokens | None = None
-    most_output_tokens: Tokens | None = None
+    most_open: Count | None = None
+    per_minute: Count | None = None
+    most_input_tokens: SomeTokens | None = None
+    most_output_tokens: SomeTokens | None = None
     priority: int = 0
     admin: bool = False
 
@@ -289,6 +305,10 @@ class ClaimSection(Section):
     on_excess: OnExcess = OnExcess.REJECT
     pool: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.on_excess is OnExcess.ROUTE and self.pool is None:
+            raise ValueError('on_excess = "route" needs the pool that longer requests go to')
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSection(Section):
@@ -299,7 +319,7 @@ class SharedSection(Section):
 
     url: str
     fleet: str = "longproof"
-    lease: Duration = 3_000_000_000
+    lease: Patience = 3_000_000_000
     password_env: str | None = None
 
 
@@ -344,9 +364,11 @@ def config_from(document: dict[str, object], *, where: Path) -> FleetConfig:
     except ValidationError as problems:
         first = problems.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
+        # a number is shown as it was written; a text may be a secret under a wrong name
+        given = f"; it is {first['input']}" if isinstance(first["input"], int | float) else ""
         more = problems.error_count() - 1
         rest = f" (and {more} more)" if more else ""
-        raise UsageError(f"{where}: {place}: {first['msg']}{rest}", advice=_ADVICE) from None
+        raise UsageError(f"{where}: {place}: {first['msg']}{given}{rest}", advice=_ADVICE) from None
     if not config.replica and not config.engine:
         raise UsageError(f"{where} names no [[replica]] and no [[engine]]", advice=_ADVICE)
     return config
