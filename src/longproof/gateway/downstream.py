@@ -82,11 +82,11 @@ class Downstream:
             self.written_s = self._loop.time()
             self._beat = self._loop.call_later(self._keepalive_s, self._on_beat)
 
-    async def open(self, *, upstream: dict[str, str] | None = None) -> None:
+    async def open(self) -> None:
         """Sends status 200 and the headers of a stream, once."""
         if self._response is None:
             self.status = 200
-            response = StreamResponse(status=200, headers={**_STREAM_HEADERS, **(upstream or {}), **self.headers})
+            response = StreamResponse(status=200, headers={**_STREAM_HEADERS, **self.headers})
             self._response = response
             writer = await response.prepare(self._request)
             assert isinstance(writer, StreamWriter)  # what aiohttp's server makes; the abstract one cannot skip a drain

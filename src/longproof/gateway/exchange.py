@@ -281,7 +281,7 @@ class Exchange:
     async def _relay_plain(self, answer: Answer) -> StreamResponse:
         self._ask.drop_body()
         body = await whole_body(answer)
-        self._first_token()
+        self._first_token_ns = self._around.clock.now_ns()  # the controller hears of its first token with its end
         self._usage = response_usage(body) if self._ask.responses else usage_in(body)
         self.end = EndKind.COMPLETED
         return self._down.plain(200, body, content_type=answer.headers.get("content-type", "application/json"))
