@@ -16,6 +16,7 @@ from aiohttp.http import StreamWriter
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from longproof.gateway.errors import Problem
+from longproof.gateway.sse_events import EVENT_ENDS
 
 _HIGH_BYTES = 64 << 10
 """asyncio's own high-water mark: beyond it a transport asks its writer to wait."""
@@ -97,7 +98,7 @@ class Downstream:
         writer = self._writer
         assert writer is not None
         self.first_byte = True
-        self._between_events = data.endswith(b"\n\n")
+        self._between_events = data.endswith(EVENT_ENDS)
         self.written_s = self._loop.time()
         await writer.write(data, drain=False)
         await self.taken()
@@ -109,7 +110,7 @@ class Downstream:
         assert writer is not None
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has left")
-        self._between_events = data.endswith(b"\n\n")
+        self._between_events = data.endswith(EVENT_ENDS)
         self.written_s = self._loop.time()
         # the head went out with the first part: from then on a part of a body is its length and itself
         transport.write(b"%x\r\n%b\r\n" % (len(data), data) if writer.chunked else data)
