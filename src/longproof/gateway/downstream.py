@@ -11,6 +11,7 @@ servers do it. Nothing here is held back: the socket has TCP_NODELAY, and every 
 from __future__ import annotations
 
 import asyncio
+import re
 
 from aiohttp.http import StreamWriter
 from aiohttp.web import BaseRequest, Response, StreamResponse
@@ -21,12 +22,19 @@ from longproof.gateway.sse_events import EVENT_ENDS
 _HIGH_BYTES = 64 << 10
 """asyncio's own high-water mark: beyond it a transport asks its writer to wait."""
 REQUEST_ID = "X-Request-Id"
+_CLIENT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
     "Server": "longproof",
     "X-Accel-Buffering": "no",  # nginx would collect the stream otherwise
 }
+
+
+def shown_id(request: BaseRequest, request_id: str) -> str:
+    """The client's own id comes back to it; inside and upstream ours is used, which nobody can use twice."""
+    given = request.headers.get(REQUEST_ID)
+    return given if given is not None and _CLIENT_ID.fullmatch(given) else request_id
 
 
 class ReaderStalled(Exception):  # noqa: N818 - named for what happened

@@ -17,7 +17,7 @@ from aiohttp.web import BaseRequest, StreamResponse
 
 from longproof.domain.request import Route
 from longproof.gateway.ask import Ask, Json
-from longproof.gateway.downstream import Downstream
+from longproof.gateway.downstream import Downstream, shown_id
 from longproof.gateway.errors import bad_request
 from longproof.gateway.exchange import Exchange, Surroundings
 from longproof.gateway.fleet import Replica
@@ -29,7 +29,6 @@ from longproof.gateway.responses import parsed_response
 from longproof.gateway.wire_body import engine_body
 from longproof.policy.arrivals import Arrival
 
-_CLIENT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACE_HEADERS = ("traceparent", "tracestate")
 _VISIBLE = re.compile(r"[ -~]{1,512}")
 _LARGE_BYTES = 256 << 10
@@ -117,8 +116,8 @@ class Generations:
             require_within(rule, arrival.input_tokens, arrival.output_tokens, exact=arrival.exact)
             usage = all(replica.usage_in_streams for replica in replicas)
             ask.body = engine_body(ask, usage_in_streams=usage, salt=ask.salt if rule.prefix_salt else "", cold=cold)
-            shown_id, rules = _shown_id(request, ask.id), self._rules
-            down = Downstream(request, shown_id, keepalive_s=rules.keepalive_s, stall_s=rules.stall_s)
+            rules = self._rules
+            down = Downstream(request, shown_id(request, ask.id), keepalive_s=rules.keepalive_s, stall_s=rules.stall_s)
             exchange = Exchange(self._around, ask, bound, down, self._headers(request, ask.id))
             return await exchange.run(arrival)
         finally:
@@ -175,9 +174,3 @@ def _require_no_pair(replicas: Iterable[Replica]) -> None:
     if any(replica.prefill_url is not None for replica in replicas):
         message = "this model is served by a prefill/decode pair, which has no Responses API; use /v1/chat/completions"
         raise bad_request(message, code="not_served_by_pairs")
-
-
-def _shown_id(request: BaseRequest, request_id: str) -> str:
-    """The client's own id comes back to it; inside and upstream ours is used, which nobody can use twice."""
-    given = request.headers.get("X-Request-Id")
-    return given if given is not None and _CLIENT_ID.fullmatch(given) else request_id
