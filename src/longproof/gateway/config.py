@@ -75,9 +75,9 @@ class GatewaySection(Section):
     not written down. `decision_log`: a file; when it is `decision_log_size` long it becomes a part and a new one
     begins, and of all of them the newest `decision_log_files` are kept. `pass_through`: further engine routes that are
     passed on as they are: "/v1/audio/*", "GET /version". `allow_fields`: fields of a body that only the engines' owner
-    may use otherwise (see `gateway.owner_fields`); `media_hosts`: where engines may fetch images, video and audio from, "*" anywhere.
-    `open_metrics`: /metrics asks for no key where there are keys. `traces`: an OTLP/HTTP collector; `trace_share`: of
-    requests that come without a trace, those that get one."""
+    may use otherwise (see `gateway.owner_fields`); `media_hosts`: where engines may fetch images, video and audio from,
+    "*" anywhere. `open_metrics`: /metrics asks for no key where there are keys. `traces`: an OTLP/HTTP collector;
+    `trace_share`: of requests that come without a trace, those that get one."""
 
     host: str = "127.0.0.1"
     port: int = 8080

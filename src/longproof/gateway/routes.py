@@ -104,6 +104,8 @@ def _answer(problem: Problem, request: BaseRequest) -> Response:
     headers = {"Content-Type": "application/json"}
     if problem.retry_after_s is not None:
         headers[hdrs.RETRY_AFTER] = str(problem.retry_after_s)
+    if problem.status == 401:
+        headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
     if problem.allow:
         headers[hdrs.ALLOW] = ", ".join(problem.allow)
     response = Response(status=problem.status, body=problem.body(), headers=headers)
