@@ -57,9 +57,9 @@ class GatewaySection(Section):
     are kept. `open_metrics`: /metrics asks for no key where there are keys. `traces`: an OTLP/HTTP collector;
     `trace_share`: of requests that come without a trace, those that get one.
 
-    `pass_through`: further engine routes that are passed on as they are. `allow_fields`: fields of a body that only
-    the engines' owner may use otherwise; `media_hosts`: where engines may fetch images, video and audio from, "*"
-    anywhere.
+    `pass_through`: further engine routes that are passed on as they are: "/v1/audio/*", "GET /version". `allow_fields`:
+    fields of a body that only the engines' owner may use otherwise; `media_hosts`: where engines may fetch images,
+    video and audio from, "*" anywhere.
     """
 
     host: str = "127.0.0.1"
