@@ -170,8 +170,7 @@ class Controller:
         request = self._requests.get(request_id)
         if request is None:
             return None
-        running = request.held_tokens * max(0, now_ns - request.held_since_ns)
-        return (request.used_token_ns + running) // NS_PER_MS
+        return request.occupied_token_ns(now_ns) // NS_PER_MS
 
     # ── replicas and time ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -195,11 +194,13 @@ class Controller:
         for name, replica in self._replicas.items():
             replica.peers_told(use.replicas.get(name, NOTHING), gateways, told=told)
         self._router.on_peers(use, now_ns)
+        self._tenants.on_peers(use.tenants, now_ns)
         return self._pump_all(now_ns)
 
     def own_use(self) -> FleetUse:
         """What is booked here, for `on_peers` of others."""
-        return FleetUse(replicas={name: replica.use() for name, replica in self._replicas.items()})
+        replicas = {name: replica.use() for name, replica in self._replicas.items()}
+        return FleetUse(replicas=replicas, tenants=self._tenants.use(self._now_ns))
 
     @property
     def changes(self) -> tuple[int, int]:
@@ -237,9 +238,7 @@ class Controller:
             request = self._requests.get(request_id)
             if request is not None and not request.on_engine:
                 group = self._groups[request.arrival.model]
-                waited_ns = now_ns - request.ticket.arrived_ns
-                wait_ns = self._entrance.typical_wait_ns(group, now_ns)
-                late = refusals.waited_too_long(request.arrival, waited_ns, wait_ns, deadline=is_deadline)
+                late = self._entrance.late(request, group, now_ns, deadline=is_deadline)
                 actions.append(self._turn_away(request, group, late, now_ns))
         for replica in self._replicas.values():
             replica.apply_caution(now_ns)
@@ -285,6 +284,7 @@ class Controller:
         if tenant.rule.budget is not None:
             request.expected_token_ns = self._entrance.expected_token_ns(arrival, group)
             tenant.expect(request.expected_token_ns)
+            self._bookings.changes += 1
         self._requests[arrival.id] = request
         return request
 
