@@ -13,6 +13,9 @@ then placed by its true length. An input about a request that is unknown or has 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from longproof.domain.events import EngineSample
 from longproof.domain.fleet import FleetSnapshot, ReplicaState
 from longproof.domain.kv_event import KvEvent
@@ -22,6 +25,7 @@ from longproof.policy.actions import Action, Decision, Refusal, Wait
 from longproof.policy.arrivals import Arrival, Ended, EndKind
 from longproof.policy.bookings import Bookings, with_length
 from longproof.policy.choice import Router
+from longproof.policy.claim_gate import ProvenLimits
 from longproof.policy.controller_config import ControllerConfig
 from longproof.policy.entrance import Entrance
 from longproof.policy.expiries import Expiries
@@ -58,8 +62,7 @@ class Controller:
         self._tally = Tally()
         self._room = WaitingRoom(self._requests, self._placing, self._bookings, self._tally)
         self._expiries = Expiries(config.queue.longest_wait_ns)
-        self._now_ns = 0
-        self._number = 0
+        self._now_ns = self._number = 0
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,9 +171,7 @@ class Controller:
         """Token-milliseconds of KV cache that a request has occupied so far; None when it is unknown or over, so ask
         before `on_finish`."""
         request = self._requests.get(request_id)
-        if request is None:
-            return None
-        return request.occupied_token_ns(now_ns) // NS_PER_MS
+        return None if request is None else request.occupied_token_ns(now_ns) // NS_PER_MS
 
     # ── replicas and time ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -230,6 +231,11 @@ class Controller:
                 group.stop_emptying(found.emptying_for)
         return self._pump_all(now_ns)
 
+    def on_claims(self, proven: Mapping[str, ProvenLimits], now_ns: int) -> None:
+        """What claims say has changed: one has expired, or an engine is no longer the one it was made of."""
+        self._at(now_ns)
+        self.config = self._entrance.config = replace(self.config, proven=proven)
+
     def on_tick(self, now_ns: int) -> list[Action]:
         """Time has passed: deadlines, ageing, back-offs that end, prefills whose end nobody sees."""
         now_ns = self._at(now_ns)
@@ -275,7 +281,7 @@ class Controller:
             tenant,
             ticket,
             self._entrance.gate(arrival),
-            counted=self._counted(arrival),
+            counted=self._entrance.counted(arrival),
             uncached_tokens=arrival.input_tokens,
             held_since_ns=now_ns,
         )
@@ -287,12 +293,6 @@ class Controller:
             self._bookings.changes += 1
         self._requests[arrival.id] = request
         return request
-
-    def _counted(self, arrival: Arrival) -> bool:
-        """Whether it may be sent as it is: its length and, where there are many, the names of its blocks are known."""
-        if arrival.exact or arrival.input_tokens < self.config.queue.count_from_tokens:
-            return True
-        return bool(arrival.by_text and arrival.blocks)
 
     def _decide(self, request: Request, group: Group, now_ns: int, *, held_at: str | None = None) -> Decision:
         """Send it, let it wait, or refuse it. `held_at`: the replica that held its upper bound until now, and so has

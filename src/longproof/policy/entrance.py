@@ -32,12 +32,18 @@ class Entrance:
     """The questions in front of the ledger."""
 
     def __init__(self, config: ControllerConfig, tenants: Tenants) -> None:
-        self._config = config
+        self.config = config
         self._tenants = tenants
 
     def gate(self, arrival: Arrival) -> GateAnswer:
         """What the claim makes of it."""
-        return judge(self._config.proven.get(arrival.model), arrival.input_tokens, arrival.output_tokens)
+        return judge(self.config.proven.get(arrival.model), arrival.input_tokens, arrival.output_tokens)
+
+    def counted(self, arrival: Arrival) -> bool:
+        """Whether it may be sent as it is: its length and, where there are many, the names of its blocks are known."""
+        if arrival.exact or arrival.input_tokens < self.config.queue.count_from_tokens:
+            return True
+        return bool(arrival.by_text and arrival.blocks)
 
     def claim_ends_nearby(self, arrival: Arrival, gate: GateAnswer) -> bool:
         """Whether the claim would make something else of it, were it as short as its estimate may be wrong."""
@@ -53,7 +59,7 @@ class Entrance:
 
     def crowded(self, arrival: Arrival, group: Group, now_ns: int) -> Refusal | None:
         """Too many wait, or the budget is spent."""
-        queue, tenant = self._config.queue, self._tenants.of(arrival.tenant)
+        queue, tenant = self.config.queue, self._tenants.of(arrival.tenant)
         waiting = len(group.queue) + group.counting
         if waiting >= queue.most_waiting:
             return refusals.queue_full(
@@ -102,7 +108,7 @@ class Entrance:
         if able and not up:
             return refusals.nobody_up(arrival, None)
         wait_ns = min((r.not_before_ns for r in up), default=now_ns) - now_ns
-        if wait_ns <= self._config.queue.engine_backoff_ns:
+        if wait_ns <= self.config.queue.engine_backoff_ns:
             return None
         if any(r.refused_busy for r in up):
             return refusals.engines_busy(arrival, wait_ns)
@@ -128,7 +134,7 @@ class Entrance:
     def hopeless(self, request: Request, placement: Placement, wait_ns: int | None, now_ns: int) -> Refusal | None:
         """Too little of it is cached, or its first token would come too late, by the estimate. Without an estimate
         nobody is refused."""
-        arrival, slo, best = request.arrival, self._config.slo, placement.choice.best
+        arrival, slo, best = request.arrival, self.config.slo, placement.choice.best
         least = slo.min_hit.get(arrival.model) if slo.min_hit else None
         if least is not None and best is not None and best.cached_tokens < least * arrival.input_tokens:
             return refusals.too_cold(arrival, best.cached_tokens, least, placement.choice.scores)
