@@ -77,7 +77,7 @@ class Controller:
             return self._tally.refuse(refusals.unknown_model(arrival))
         crowded = self._entrance.crowded(arrival, group, now_ns)
         if crowded is not None:
-            return self._tally.refuse(crowded)
+            return self._tally.refuse(self._entrance.never(arrival, group) or crowded)
         return self._decide(self._enter(arrival, group, now_ns), group, now_ns)
 
     def on_counted(
@@ -91,6 +91,7 @@ class Controller:
             return []
         with_length(request, input_tokens, blocks, by_text=by_text)
         group = self._groups[request.arrival.model]
+        self._bookings.changes += self._entrance.expect(request, group)
         if request.on_engine:
             self._bookings.recharge(request, now_ns)
             return self._pump(group, now_ns)
@@ -287,10 +288,7 @@ class Controller:
         )
         if self._entrance.claim_ends_nearby(arrival, request.gate):
             request.counted, request.near = False, True
-        if tenant.rule.budget is not None:
-            request.expected_token_ns = self._entrance.expected_token_ns(arrival, group)
-            tenant.expect(request.expected_token_ns)
-            self._bookings.changes += 1
+        self._bookings.changes += self._entrance.expect(request, group)
         self._requests[arrival.id] = request
         return request
 

@@ -1,6 +1,6 @@
 """May this request be served at all, and is it worth waiting? Asked before room is, in this order:
 
-crowded    too many wait already, or the tenant's budget is spent        429, come back later
+crowded    too many wait already, or the tenant's budget is spent        429, come back later (400 if never)
 unfit      beyond what is proven, or beyond what any replica can hold    400, never
 closed     no replica is up, or all have asked to be left alone          503, 429
 hopeless   the first token would come after the promise or the deadline  429, come back later
@@ -19,6 +19,7 @@ from longproof.policy.claim_gate import GateAnswer, judge
 from longproof.policy.controller_config import ControllerConfig
 from longproof.policy.drain import MOST_RETRY_NS
 from longproof.policy.placing import Group, Placement
+from longproof.policy.queue import Ticket
 from longproof.policy.request_state import Request
 from longproof.policy.tenants import Tenants
 
@@ -57,6 +58,16 @@ class Entrance:
         stay_ns = replica.prefill.ns(arrival.input_tokens) + output * replica.decode_ns_per_token
         return (arrival.input_tokens + output // 2) * stay_ns
 
+    def expect(self, request: Request, group: Group) -> bool:
+        """Books on its tenant's budget what it is expected to use, as far as its length is known by now. Whether there
+        is a budget."""
+        if request.tenant.rule.budget is None:
+            return False
+        wanted = self.expected_token_ns(request.arrival, group)
+        request.tenant.expect(wanted - request.expected_token_ns)
+        request.expected_token_ns = wanted
+        return True
+
     def crowded(self, arrival: Arrival, group: Group, now_ns: int) -> Refusal | None:
         """Too many wait, or the budget is spent."""
         queue, tenant = self.config.queue, self._tenants.of(arrival.tenant)
@@ -88,6 +99,12 @@ class Entrance:
         if not any(replica.could_hold(arrival.input_tokens, arrival.output_tokens) for replica in replicas):
             return refusals.never_fits(arrival, replicas)
         return None
+
+    def never(self, arrival: Arrival, group: Group) -> Refusal | None:
+        """Of one that is turned away for now: whether it would be at any time, as far as its length is known."""
+        tenant = self._tenants.of(arrival.tenant)
+        request = Request(arrival, tenant, Ticket(arrival.id, tenant, 0, 0, 0, 0), self.gate(arrival))
+        return self.unfit(request, group) if arrival.exact else self.surely_unfit(request, group)
 
     def surely_unfit(self, request: Request, group: Group) -> Refusal | None:
         """Of an estimated length: whether even the shortest it may be is too long. Nobody is made to count that."""
