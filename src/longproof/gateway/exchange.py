@@ -32,6 +32,7 @@ from longproof.gateway.downstream import Downstream, ReaderStalled
 from longproof.gateway.errors import Problem
 from longproof.gateway.fleet import Fleet, Replica
 from longproof.gateway.pair_prefill import SideFailed, hand_over, side_problem
+from longproof.gateway.patience import Patience
 from longproof.gateway.ports import Admitted, Counted, Counting, Meter, MeterUnavailable, Spent
 from longproof.gateway.replies import (
     REPLICA,
@@ -80,10 +81,10 @@ class Exchange:
         "_entry_cached",
         "_first_token_ns",
         "_headers",
-        "_limit",
         "_metered",
         "_paired",
         "_passed_tokens",
+        "_patience",
         "_placed",
         "_reported",
         "_ticket",
@@ -106,7 +107,7 @@ class Exchange:
         """Whether it is with a replica now; before, and between two of them, it is the controller's alone."""
         self._metered = False
         self._answer: Answer | None = None
-        self._limit: asyncio.Timeout | None = None
+        self._patience: Patience | None = None
         self._usage: Usage | None = None
         self._paired = False
         self._entry_cached: int | None = None
@@ -162,7 +163,7 @@ class Exchange:
         self._ask.forget_prompt()  # it was counted; what is sent are the body's bytes
         self._down.headers.update(dispatch_headers(dispatch))
         try:
-            async with asyncio.timeout(self._around.silence_s) as self._limit:
+            async with Patience(self._around.silence_s) as self._patience:
                 body = self._ask.body if replica.prefill_url is None else await self._hand_over(replica)
                 answer = await self._send(replica, body)
                 if answer.status != 200:
@@ -190,8 +191,8 @@ class Exchange:
         fleet, url = self._around.fleet, self._around.fleet.entry(replica.name, self._ask.route)
         handed = await hand_over(fleet.upstream, url, self._headers_for(replica), self._ask.body)
         self._entry_cached = handed.cached_tokens
-        if self._limit is not None:  # that was a sign of life
-            self._limit.reschedule(asyncio.get_running_loop().time() + self._around.silence_s)
+        if self._patience is not None:  # that was a sign of life
+            self._patience.heard(asyncio.get_running_loop().time())
         return handed.body
 
     def _headers_for(self, replica: Replica) -> dict[str, str]:
@@ -270,9 +271,8 @@ class Exchange:
             self._reported = tokens
             self._around.desk.output(self._ask.id, tokens)
             self._around.meter.passed(self._ask.id, tokens)
-        limit, until_s = self._limit, self._down.written_s + self._around.silence_s
-        if limit is not None and (limit.when() or 0) < until_s - 1:
-            limit.reschedule(until_s)
+        if self._patience is not None:
+            self._patience.heard(self._down.written_s)
 
     def _first_token(self) -> None:
         self._first_token_ns = self._around.clock.now_ns()
