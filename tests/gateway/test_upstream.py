@@ -432,3 +432,14 @@ async def test_small_packets_are_not_held_when_the_gateway_listens() -> None:
         await listener.close()
     assert options
     assert options[0] != 0
+
+
+async def test_the_next_request_has_a_new_connection_when_the_last_one_is_too_old(upstream: Upstream) -> None:
+    """Where the loop was away nobody has closed it, nor read that the engine has."""
+    engine = Engine(PLAIN)
+    async with listening(engine.serve) as url:
+        assert await (await upstream.send(url, {}, b"{}")).read() == b"hi"
+        (resting,) = upstream._resting.values()
+        resting[0].rested_s -= 60.0
+        assert await (await upstream.send(url, {}, b"{}")).read() == b"hi"
+    assert engine.connections == 2

@@ -31,6 +31,7 @@ from longproof.gateway.desk import Desk, Ticket
 from longproof.gateway.downstream import Downstream, ReaderStalled
 from longproof.gateway.fleet import Fleet, Replica
 from longproof.gateway.pair_prefill import SideFailed, hand_over, side_problem
+from longproof.gateway.patience import Patience
 from longproof.gateway.ports import Admitted, Counted, Counting, Meter, MeterUnavailable, Spent
 from longproof.gateway.replies import (
     REPLICA,
@@ -81,10 +82,10 @@ class Exchange:
         "_entry_cached",
         "_first_token_ns",
         "_headers",
-        "_limit",
         "_metered",
         "_paired",
         "_passed_tokens",
+        "_patience",
         "_placed",
         "_reported",
         "_ticket",
@@ -106,7 +107,7 @@ class Exchange:
         """Whether it is with a replica now; before, and between two of them, it is the controller's alone."""
         self._metered = False
         self._answer: Answer | None = None
-        self._limit: asyncio.Timeout | None = None
+        self._patience: Patience | None = None
         self._usage: Usage | None = None
         self._paired = False
         self._entry_cached: int | None = None
@@ -160,7 +161,7 @@ class Exchange:
         self._ask.forget_prompt()  # it was counted; what is sent are the body's bytes
         self._down.headers.update(dispatch_headers(dispatch))
         try:
-            async with asyncio.timeout(self._around.silence_s) as self._limit:
+            async with Patience(self._around.silence_s) as self._patience:
                 body = self._ask.body if replica.prefill_url is None else await self._hand_over(replica)
                 answer = await self._send(replica, body)
                 if answer.status != 200:
@@ -188,7 +189,7 @@ class Exchange:
         fleet, url = self._around.fleet, self._around.fleet.entry(replica.name, self._ask.route)
         handed = await hand_over(fleet.upstream, url, self._headers_for(replica), self._ask.body)
         self._entry_cached = handed.cached_tokens
-        self._expect(self._around.silence_s)  # that was a sign of life
+        self._heard()  # that was a sign of life
         return handed.body
 
     def _headers_for(self, replica: Replica) -> dict[str, str]:
@@ -224,9 +225,10 @@ class Exchange:
             await down.send(first)
             self._note(flow)
             while not await answer.pipe(partial(self._pass_on, flow)):
-                self._expect(None)  # it is the client that is waited for
+                if self._patience is not None:
+                    self._patience.rest()  # it is the client that is waited for
                 await down.taken()
-                self._expect(self._around.silence_s)
+                self._heard()
             if rest := flow.end():
                 await down.send(rest)
             closing = flow.closing(self._ask.choices)
@@ -257,14 +259,13 @@ class Exchange:
             self._reported = tokens
             self._around.desk.output(self._ask.id, tokens)
             self._around.meter.passed(self._ask.id, tokens)
-        limit, until_s = self._limit, self._down.written_s + self._around.silence_s
-        if limit is not None and (limit.when() or 0) < until_s - 1:
-            limit.reschedule(until_s)
+        if self._patience is not None:
+            self._patience.heard(self._down.written_s)
 
-    def _expect(self, within_s: float | None) -> None:
-        """The next sign of life of the engine, from now on; None: whenever it comes."""
-        if self._limit is not None:
-            self._limit.reschedule(None if within_s is None else asyncio.get_running_loop().time() + within_s)
+    def _heard(self) -> None:
+        """From now on the engine may be silent for as long as any."""
+        if self._patience is not None:
+            self._patience.heard(asyncio.get_running_loop().time())
 
     def _first_token(self) -> None:
         self._first_token_ns = self._around.clock.now_ns()

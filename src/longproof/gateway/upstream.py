@@ -122,12 +122,15 @@ class Upstream:
         return answer
 
     def _rested(self, target: _Target) -> EngineConnection | None:
-        """The one used last: the others may age and go."""
+        """The one used last: the others may age and go. None that is too old: where the loop was away, or the whole
+        process, the sweep has not come to it, and that the engine has closed it has not been read."""
         resting = self._resting.get((target.host, target.port, target.secure))
+        due_s = asyncio.get_running_loop().time() - self._idle_s
         while resting:
             connection = resting.pop()
-            if connection.open:
+            if connection.open and connection.rested_s > due_s:
                 return connection
+            connection.abort()
         return None
 
     async def _connect(self, target: _Target) -> EngineConnection:
