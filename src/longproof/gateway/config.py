@@ -218,12 +218,14 @@ class WatermarkSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloSection(Section):
-    """What is promised: first token within `ttft` + `ttft_per_token` · uncached input; `itl` between tokens. `min_hit`
-    by model: refuse a request of whose input a smaller share than this (0 to 1) is expected to be cached."""
+    """What is promised: first token within `ttft` + `ttft_per_token` · uncached input; `itl` between tokens; `tpot` per
+    token of an answer, which bounds how many streams run together. `min_hit` by model: refuse a request of whose input
+    a smaller share than this (0 to 1) is expected to be cached."""
 
     ttft: Patience | None = None
     ttft_per_token: Duration = 0
     itl: Patience | None = None
+    tpot: Patience | None = None
     min_hit: dict[str, float] = field(default_factory=dict[str, float])
 
 
