@@ -25,7 +25,7 @@ from aiohttp.web import StreamResponse
 
 from longproof.clock import NS_PER_S, Clock
 from longproof.domain.events import Usage
-from longproof.gateway.answers import engine_problem, error_body, whole_body
+from longproof.gateway.answers import engine_problem, error_body, in_words, whole_body
 from longproof.gateway.ask import Ask
 from longproof.gateway.desk import Desk, Ticket
 from longproof.gateway.downstream import Downstream, ReaderStalled
@@ -171,12 +171,12 @@ class Exchange:
                     return await self._relay_stream(answer, replica)
                 return await self._relay_plain(answer)
         except TimeoutError:
-            return await self._down.fail(_silent(replica, self._around.silence_s))
+            return await self._failed(replica, _silent(replica, self._around.silence_s))
         except Lost as problem:
-            return await self._down.fail(_lost(replica, str(problem)))
+            return await self._failed(replica, _lost(replica, str(problem)))
         except SideFailed as failed:
             self.end = EndKind.FAILED if failed.problem.status >= 500 else EndKind.REJECTED
-            return await self._down.fail(failed.problem)
+            return await self._failed(replica, failed.problem)
         except asyncio.CancelledError:
             self.end = EndKind.CANCELLED
             raise
@@ -184,6 +184,10 @@ class Exchange:
             if self._answer is not None:
                 self._answer.drop()  # one that is whole has given its connection back already
                 self._answer = None
+
+    async def _failed(self, replica: Replica, problem: Problem) -> StreamResponse:
+        self._around.fleet.failed(replica.name, problem.message, self._around.clock.now_ns())
+        return await self._down.fail(problem)
 
     async def _hand_over(self, replica: Replica) -> bytes:
         """A pair's first half; what its decode side is sent."""
@@ -291,8 +295,10 @@ class Exchange:
         body = await error_body(answer)
         status = answer.status
         self.end = EndKind.FAILED if status >= 500 else EndKind.REJECTED
+        if self.end is EndKind.FAILED:
+            self._around.fleet.failed(replica.name, in_words(status, body), self._around.clock.now_ns())
         if status in (401, 403) or not 400 <= status < 600:
-            return await self._down.fail(_unusable(replica, status))
+            return await self._failed(replica, _unusable(replica, status))
         if replica.prefill_url is not None:
             return await self._down.fail(side_problem("decode", status, body))
         problem = engine_problem(status, body)

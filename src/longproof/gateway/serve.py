@@ -88,11 +88,12 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         watch = watch_fleet(met, desk, deciding.controller, deciding.router, clock)
         prefixes = KeptPrefixes(met.counting, deciding.router, state / "prefixes")
         sharing = _sharing(config, deciding, desk, clock)
-        sight = sight_of(section, desk, meter, deciding, watch, prefixes, sharing)
+        fleet = Fleet(tuple(one.replica for one in met.replicas), upstream, int(clock.wall().timestamp()))
+        sight = sight_of(section, desk, meter, deciding, watch, prefixes, fleet, sharing)
         closing.push_async_callback(asyncio.to_thread, sight.close)
         around = Surroundings(
             desk=desk,
-            fleet=Fleet(tuple(one.replica for one in met.replicas), upstream, int(clock.wall().timestamp())),
+            fleet=fleet,
             counting=met.counting,
             meter=sight.meter,
             clock=clock,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from longproof.domain.engine_metrics import preempted, usage_of_side
 from longproof.domain.events import EngineSample
-from longproof.domain.fleet import PrefillSource, ReplicaState
+from longproof.domain.fleet import UNBOUNDED_BLOCKS, PrefillSource, ReplicaState
 from longproof.policy.admission import longest_total_tokens, shortage_blocks, shortages
 from longproof.policy.breaker import Breaker
 from longproof.policy.controller_config import BreakerRule, ReplicaRule, WatermarkRule
@@ -19,9 +19,6 @@ from longproof.policy.prefill_cost import PrefillCost
 from longproof.policy.prefill_pace import PrefillPace, Stretch
 from longproof.policy.prefill_turns import PrefillTurns
 from longproof.policy.watermark import Caution, marked
-
-_UNBOUNDED_BLOCKS = 1 << 40
-"""A capacity beyond this stands for one that nobody knows: a share of it says nothing."""
 
 _LEAST_SHARE = 0.01
 _IDLE_USAGE = 0.02
@@ -344,7 +341,7 @@ class Replica:
         if sample.kv_usage is None or self._counts_cache(sample):
             return
         for name, account in self.ledger.accounts.items():
-            if not account.pool.need.grows or account.pool.capacity_blocks >= _UNBOUNDED_BLOCKS:
+            if not account.pool.need.grows or account.pool.capacity_blocks >= UNBOUNDED_BLOCKS:
                 continue
             side = usage_of_side(sample, account.pool.stage)
             usage = sample.kv_usage if side is None else side
