@@ -46,7 +46,7 @@ class Bookings:
         self._placing = placing
         self._rule = queue
         self.changes = self.takes = 0
-        """How often anything booked at a replica has changed, and how often more was booked."""
+        """How often anything that others are told of has changed, and how often more was booked at a replica."""
 
     def queue(self, request: Request, group: Group) -> None:
         """It waits from now on."""
@@ -166,6 +166,7 @@ class Bookings:
         request.hold(0, now_ns)
         request.tenant.here -= 1
         request.tenant.settle(request.expected_token_ns, request.used_token_ns, now_ns)
+        self.changes += request.expected_token_ns > 0
         group.stop_emptying(request.arrival.id)
 
     def unsend(self, request: Request, now_ns: int) -> None:

@@ -96,6 +96,10 @@ class Request:
         """Whether its length is known well enough to refuse it for that."""
         return self.counted and (self.arrival.exact or not self.arrival.by_text)
 
+    def occupied_token_ns(self, now_ns: int) -> int:
+        """KV token-nanoseconds it has used so far."""
+        return self.used_token_ns + self.held_tokens * max(0, now_ns - self.held_since_ns)
+
     def hold(self, tokens: int, now_ns: int) -> None:
         """From now on it holds `tokens`; its tenant's account moves with it."""
         if now_ns > self.held_since_ns:
