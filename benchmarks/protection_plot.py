@@ -46,7 +46,7 @@ def plot(
         pace.set_yscale("log")
         every = found[arm]
         of = "" if replicas == 1 else ", two replicas" if arm == "without" else ", one replica for the long"
-        pace.set_title(f"{arm} the gateway{of}: {every['preemptions']} preemptions in all turns", fontsize=10)
+        pace.set_title(f"{arm} the gateway{of}\n{every['preemptions']} preemptions in all turns", fontsize=10)
         usage.plot([r["at_s"] for r in turn.samples], [100 * r[USAGE] for r in turn.samples], color="#1f6fb4")
         moments = zip(turn.samples, turn.samples[1:], strict=False)
         moves = [b["at_s"] for a, b in moments if b[PREEMPTIONS] > a[PREEMPTIONS]]
