@@ -41,7 +41,6 @@ def plot(
         done = [s for s in turn.seen if s.kind == "chat" and s.done and len(s.at) > 1]
         pace.scatter([s.at[0] for s in done], [s.tpot_s * 1e3 for s in done], s=12, color="#1f6fb4", linewidths=0)
         wait.scatter([s.sent_s for s in done], [s.ttft_s for s in done], s=12, color="#1f6fb4", linewidths=0)
-        wait.set_ylim(bottom=0)
         pace.axhline(target * idle, color="#a33", linewidth=1, linestyle="--")
         pace.set_yscale("log")
         every = found[arm]
@@ -63,6 +62,7 @@ def plot(
             ax.spines[["top", "right"]].set_visible(False)
             ax.grid(axis="y", color="#ddd", linewidth=0.6)
             ax.set_axisbelow(True)
+    axes[1][0].set_ylim(bottom=0)  # both columns': set before the second is drawn, it would cut that off
     axes[0][0].set_ylabel("chats: ms per\noutput token")
     axes[0][0].annotate(
         f"{target} × p99 of idle", (end, target * idle), ha="right", va="bottom", fontsize=8, color="#a33"
