@@ -62,6 +62,7 @@ def serve(fleet: str | None, check: bool, **choices: Any) -> int:
 
     def ready(url: str) -> None:
         click.echo(f"serving at {url}/v1", err=True)
+        click.echo(f"to watch it: {url}/dashboard", err=True)
 
     within_s = parse_duration_ns(choices["engines_within"]) / NS_PER_S
 
@@ -90,7 +91,8 @@ def _check(config: FleetConfig, proven: Proven, within_s: float) -> int:
         click.echo(fact)
     for problem in checked.problems:
         click.echo(f"problem: {problem}")
-    click.echo("the configuration serves as written" if not checked.problems else f"{len(checked.problems)} problems")
+    count = len(checked.problems)
+    click.echo("the configuration serves as written" if not count else f"{count} problem{'s' if count > 1 else ''}")
     return EXIT_GATE_FAILED if checked.problems else EXIT_OK
 
 
