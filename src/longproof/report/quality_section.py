@@ -123,8 +123,8 @@ def _figures(claim: Claim, plan: QualityPlan, verdict: FamilyVerdict) -> Iterato
                 refuted=verdict.bracket.refuted_tokens,
                 words=words,
             ),
-            caption=f"The band is the interval of each share; full rule: {_rule(plan, family.chance)}; dashed: evidence"
-            " alone.",
+            caption=f"The band is the interval of each share; full rule: {rule_words(plan, family.chance)}; dashed:"
+            " evidence alone.",
             legend=tuple(_legend(verdict)),
         )
     answers = _answers(family)
@@ -141,7 +141,7 @@ def _figures(claim: Claim, plan: QualityPlan, verdict: FamilyVerdict) -> Iterato
         )
 
 
-def _rule(plan: QualityPlan, chance: float) -> str:
+def rule_words(plan: QualityPlan, chance: float) -> str:
     """What the threshold is on the scale of the plot: guesses that are right by chance do not count for it."""
     if not chance:
         return f"threshold, {100 * plan.threshold:g} %"
