@@ -9,6 +9,7 @@ names ─▶ each other                               pools, tenants, models and
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,12 +60,13 @@ async def check_config(config: FleetConfig, proven: Proven, *, within_s: float) 
             facts += said
             problems += wrong
     pools = {section.pool for section in (*config.replica, *config.engine)}
-    problems += (*_unknown_pools(config, pools), *_unknown_tenants(config))
+    problems += (*_unknown_pools(config, pools), *_unknown_tenants(config), *_missing(config))
     if config.replica:
         try:
             met = await meet(running_replicas(config), within_s=within_s, count_workers=1)
         except UserError as problem:
-            problems.append(f"{problem.problem}; {problem.advice}")
+            among = "" if len(config.replica) == 1 else f"none of {len(config.replica)} replicas answers; the first: "
+            problems.append(f"{among}{problem.problem}; {problem.advice}")
         else:
             try:
                 facts += (f"{one.replica.name}: {described(one.ruled)}" for one in met.replicas)
@@ -123,6 +125,26 @@ def _replica_problems(one: Introduced) -> Iterator[str]:
                 f"{name} takes sequences of {format_tokens(limit)} tokens, and its KV pool holds"
                 f" {format_tokens(holds)}: longer requests are refused (set context, or give it more memory)"
             )
+
+
+def _missing(config: FleetConfig) -> Iterator[str]:
+    """Files that are not there, and variables that are not set."""
+    served = [(one.name or f"replica {number}", one) for number, one in enumerate(config.replica)]
+    served += [(one.name or f"engine {number}", one) for number, one in enumerate(config.engine)]
+    files = [(f"{name}: tokenizer", one.tokenizer) for name, one in served]
+    files += [("[[claim]] path", claim.path) for claim in config.claim]
+    if (tls := config.gateway.tls) is not None:
+        files += [("[gateway.tls] certificate", tls.certificate), ("[gateway.tls] key", tls.key)]
+        files.append(("[gateway.tls] client_ca", tls.client_ca))
+    for where, path in files:
+        if path is not None and not (config.directory / path).exists():
+            yield f"{where} {path} is not there (looked for in {config.directory})"
+    names = [(f"{one.name or one.url}: api_key_env", one.api_key_env) for one in config.replica]
+    if config.shared is not None:
+        names.append(("[shared] password_env", config.shared.password_env))
+    for where, name in names:
+        if name is not None and not os.environ.get(name):
+            yield f"{where} names the environment variable {name}, which is not set"
 
 
 def _unknown_pools(config: FleetConfig, pools: set[str]) -> Iterator[str]:
