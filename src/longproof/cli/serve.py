@@ -28,8 +28,14 @@ if TYPE_CHECKING:
 @click.option("--context", type=TokensType(), help="Longest sequence of each engine; embedded: window of each slot.")
 @click.option("--prefill-rate", type=float, metavar="TOKENS/S", help="Prefill speed of each engine, for predictions.")
 @click.option("--model", metavar="MODEL", help="Embedded engine: GGUF path or hf://owner/repo/file.gguf.")
-@click.option("--slots", type=int, default=2, show_default=True, help="Embedded engine: sequences that run together.")
-@click.option("--threads", type=int, help="Embedded engine: CPU threads; default: all cores.")
+@click.option(
+    "--slots",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="Embedded engine: sequences that run together.",
+)
+@click.option("--threads", type=click.IntRange(1), help="Embedded engine: CPU threads; default: all cores.")
 @click.option("--claim", metavar="DIRECTORY", type=click.Path(exists=True), help="Enforce what this evidence proves.")
 @click.option(
     "--engines-within",
@@ -82,10 +88,15 @@ def serve(fleet: str | None, check: bool, **choices: Any) -> int:
 
 def _check(config: FleetConfig, proven: Proven, within_s: float) -> int:
     import asyncio
+    import tempfile
+    from pathlib import Path
 
     from longproof.gateway.check import check_config
+    from longproof.gateway.serve import state_directory
 
-    checked = asyncio.run(check_config(config, proven, within_s=within_s))
+    section = config.gateway
+    state = Path(tempfile.gettempdir()) if section.port == 0 and section.state is None else state_directory(section)
+    checked = asyncio.run(check_config(config, proven, within_s=within_s, state=state))
     for fact in checked.facts:
         click.echo(fact)
     for problem in checked.problems:
@@ -142,6 +153,9 @@ def _document(choices: dict[str, Any]) -> dict[str, object]:
             raise UsageError("--kv-events goes with --engines", advice="the embedded engine publishes none")
         engine = {name: choices[name] for name in ("model", "slots", "threads") if choices[name] is not None}
         return {"engine": [{**served, **engine}]}
+    for name in ("model", "threads"):
+        if choices[name] is not None:
+            raise UsageError(f"--{name} is the embedded engine's", advice="leave it out, or leave --engines out")
     urls = [url.strip() for url in choices["engines"].split(",") if url.strip()]
     events = [end.strip() for end in (choices["kv_events"] or "").split(",") if end.strip()]
     if events and len(events) != len(urls):

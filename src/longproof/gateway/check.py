@@ -1,6 +1,7 @@
 """Would this configuration serve? Held against the plan and the engines that run, before anything is started.
 
 every section ─▶ its rule                         what is no rule is an error with its place
+files, ports, addresses ─▶ this machine           `config_check`
 [[engine]] embedded ─▶ the plan's arithmetic      its weights and KV against the memory that is free
 [[replica]] ─▶ asked                              its longest sequence against what its KV pool holds
 names ─▶ each other                               pools, models and claims that nothing goes by
@@ -21,6 +22,7 @@ from longproof.domain.units import format_bytes, format_tokens
 from longproof.engines.model_files import resolve_model
 from longproof.errors import UserError
 from longproof.gateway.config import EngineSection, FleetConfig
+from longproof.gateway.config_check import config_problems
 from longproof.gateway.introduce import Introduced, meet
 from longproof.gateway.keys import KeyRing
 from longproof.gateway.launched import running_replicas
@@ -43,15 +45,16 @@ class Checked:
     problems: tuple[str, ...]
 
 
-async def check_config(config: FleetConfig, proven: Proven, *, within_s: float) -> Checked:
-    """Checks everything that can be checked without starting an engine. Raises UserError for what is no configuration
-    at all."""
+async def check_config(config: FleetConfig, proven: Proven, *, within_s: float, state: Path) -> Checked:
+    """Checks everything that can be checked without starting an engine. `state`: where usage would be kept. Raises
+    UserError for what is no configuration at all."""
     facts: list[str] = []
     problems: list[str] = []
     KeyRing.of(key_rules(config))
     price_book(config.price)
     routing_rule(config)
     controller_config(config, (), {})
+    problems += await asyncio.to_thread(lambda: list(config_problems(config, state)))
     for number, engine in enumerate(config.engine):
         name = engine.name or f"engine {number}"
         if engine.kind == "embedded":

@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from longproof.domain.units import parse_duration_ns, parse_tokens
 from longproof.errors import UsageError
@@ -45,7 +45,15 @@ def _with_unit(value: object) -> object:
 Tokens = Annotated[int, BeforeValidator(_written(parse_tokens))]
 Duration = Annotated[int, BeforeValidator(_written(parse_duration_ns)), BeforeValidator(_with_unit)]
 """Nanoseconds, written with a unit."""
-Bytes = Annotated[int, BeforeValidator(_written(parse_bytes))]
+Bytes = Annotated[int, Field(gt=0), BeforeValidator(_written(parse_bytes))]
+Some = Field(gt=0)
+SomeTokens = Annotated[int, Some, BeforeValidator(_written(parse_tokens))]
+Time = Annotated[int, Some, BeforeValidator(_written(parse_duration_ns)), BeforeValidator(_with_unit)]
+"""A duration that is longer than nothing."""
+Count = Annotated[int, Field(gt=0, strict=True)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+EngineRoute = Annotated[str, Field(pattern=r"^((GET|POST|PUT|DELETE) )?/[!-~]*$")]
 
 
 class Section:
@@ -80,29 +88,29 @@ class GatewaySection(Section):
     `trace_share`: of requests that come without a trace, those that get one."""
 
     host: str = "127.0.0.1"
-    port: int = 8080
+    port: Annotated[int, Field(ge=0, le=65_535, strict=True)] = 8080
     name: str = "gateway"
     body_limit: Bytes = 64 << 20
     open_limit: Bytes = 1 << 30
-    body_timeout: Duration = 60_000_000_000
-    head_timeout: Duration = 10_000_000_000
-    most_connections: int | None = None
+    body_timeout: Time = 60_000_000_000
+    head_timeout: Time = 10_000_000_000
+    most_connections: Count | None = None
     keepalive: Duration = 10_000_000_000
-    stall: Duration = 60_000_000_000
-    silence: Duration = 600_000_000_000
+    stall: Time = 60_000_000_000
+    silence: Time = 600_000_000_000
     drain_grace: Duration = 0
     drain_within: Duration = 600_000_000_000
-    default_output_tokens: Tokens = 4_096
-    count_workers: int = 2
+    default_output_tokens: SomeTokens = 4_096
+    count_workers: Count = 2
     state: Path | None = None
     ledger: str | None = None
     decision_log: Path | None = None
     decision_log_size: Bytes = 256 << 20
-    decision_log_files: int = 8
+    decision_log_files: Count = 8
     open_metrics: bool = False
     traces: str | None = None
-    trace_share: float = 1.0
-    pass_through: tuple[str, ...] = ()
+    trace_share: Share = 1.0
+    pass_through: tuple[EngineRoute, ...] = ()
     allow_fields: tuple[str, ...] = ()
     media_hosts: tuple[str, ...] = ()
     tls: TlsSection | None = None
@@ -128,15 +136,15 @@ class ServedSection(Section):
     name: str | None = None
     pool: str = "default"
     aliases: tuple[str, ...] = ()
-    kv_capacity: Tokens | None = None
-    context: Tokens | None = None
-    slots: int | None = None
-    block_tokens: int | None = None
+    kv_capacity: SomeTokens | None = None
+    context: SomeTokens | None = None
+    slots: Count | None = None
+    block_tokens: Count | None = None
     reservation: Literal["upfront", "incremental", "sglang", "measured"] | None = None
-    prefill_rate: float | None = None
-    decode_time: Duration | None = None
-    prefill_window: Tokens | None = None
-    prefill_step: Tokens | None = None
+    prefill_rate: Rate | None = None
+    decode_time: Time | None = None
+    prefill_window: SomeTokens | None = None
+    prefill_step: SomeTokens | None = None
     kv_events: str | None = None
     kv_replay: str | None = None
     kv_topic: str = ""
@@ -181,12 +189,18 @@ class EngineSection(ServedSection):
     model: str | None = None
     kv_type: str = "f16"
     kv_unified: bool = False
-    threads: int | None = None
+    threads: Count | None = None
     command: tuple[str, ...] = ()
     url: str | None = None
     ready: str = "/health"
-    start_within: Duration = 600_000_000_000
+    start_within: Time = 600_000_000_000
     environment: dict[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        if self.kind == "command" and (not self.command or self.url is None):
+            raise ValueError('a command has a command and a url: command = ["vllm", "serve", …], url = "http://…:8000"')
+        if self.kind == "embedded" and (self.command or self.url is not None):
+            raise ValueError('with command and url it is kind = "command"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,8 +233,8 @@ class QueueSection(Section):
 class WatermarkSection(Section):
     """Shares of a replica's KV: fuller than `stop`, nothing new enters until it is down to `resume`."""
 
-    stop: float = 0.95
-    resume: float = 0.90
+    stop: Annotated[float, Field(gt=0, le=1)] = 0.95
+    resume: Share = 0.90
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,10 +270,10 @@ class KeySection(Section):
     sha256: str | None = None
     env: str | None = None
     models: tuple[str, ...] | None = None
-    most_open: int | None = None
-    per_minute: int | None = None
-    most_input_tokens: Tokens | None = None
-    most_output_tokens: Tokens | None = None
+    most_open: Count | None = None
+    per_minute: Count | None = None
+    most_input_tokens: SomeTokens | None = None
+    most_output_tokens: SomeTokens | None = None
     priority: int = 0
     admin: bool = False
 
@@ -299,7 +313,7 @@ class SharedSection(Section):
 
     url: str
     fleet: str = "longproof"
-    lease: Duration = 3_000_000_000
+    lease: Time = 3_000_000_000
     password_env: str | None = None
 
 
@@ -346,7 +360,9 @@ def config_from(document: dict[str, object], *, where: Path) -> FleetConfig:
         place = ".".join(str(part) for part in first["loc"])
         more = problems.error_count() - 1
         rest = f" (and {more} more)" if more else ""
-        raise UsageError(f"{where}: {place}: {first['msg']}{rest}", advice=_ADVICE) from None
+        raise UsageError(
+            f"{where}: {place}: {first['msg'].removeprefix('Value error, ')}{rest}", advice=_ADVICE
+        ) from None
     if not config.replica and not config.engine:
         raise UsageError(f"{where} names no [[replica]] and no [[engine]]", advice=_ADVICE)
     return config
