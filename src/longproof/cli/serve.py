@@ -95,7 +95,7 @@ def _check(config: FleetConfig, proven: Proven, within_s: float) -> int:
     from longproof.gateway.serve import state_directory
 
     section = config.gateway
-    state = Path(tempfile.gettempdir()) if section.port == 0 and section.state is None else state_directory(section)
+    state = Path(tempfile.gettempdir()) if section.port == 0 and section.state is None else state_directory(config)
     checked = asyncio.run(check_config(config, proven, within_s=within_s, state=state))
     for fact in checked.facts:
         click.echo(fact)

@@ -87,17 +87,21 @@ class Downstream:
         """Whether the status is out: a failure can only be told inside the stream."""
         return self._response is not None
 
+    @property
+    def _commenting(self) -> bool:
+        return self._beat is not None
+
     def keep_alive(self) -> None:
         """Begins with comments: this answer will be a stream, and the client may have to wait for it."""
         if self._keepalive_s > 0 and self._beat is None:
             self.written_s = self._loop.time()
             self._beat = self._loop.call_later(self._keepalive_s, self._on_beat)
 
-    async def open(self, *, upstream: dict[str, str] | None = None) -> None:
+    async def open(self) -> None:
         """Sends status 200 and the headers of a stream, once."""
         if self._response is None:
             self.status = 200
-            response = StreamResponse(status=200, headers={**_STREAM_HEADERS, **(upstream or {}), **self.headers})
+            response = StreamResponse(status=200, headers={**_STREAM_HEADERS, **self.headers})
             self._response = response
             if LAST in self._request:
                 response.force_close()
@@ -202,10 +206,12 @@ class Downstream:
         self._said = self._loop.create_task(self._say())
 
     async def _say(self) -> None:
+        if not self._commenting:
+            return  # it was answered before this had its turn: a head now would be taken for the next answer's
         try:
             await self.open()
             response = self._response
-            if response is not None and self._between_events and self._beat is not None:
+            if response is not None and self._between_events and self._commenting:
                 await response.write(b": waiting\n\n")
         except (ConnectionError, RuntimeError):
             pass  # the client has left; its handler hears of it by itself

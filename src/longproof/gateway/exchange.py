@@ -25,12 +25,14 @@ from aiohttp.web import StreamResponse
 
 from longproof.clock import NS_PER_S, Clock
 from longproof.domain.events import Usage
-from longproof.gateway.answers import engine_problem, error_body, is_document, misplaced_error, whole_body
+from longproof.gateway.answers import engine_problem, error_body, in_words, is_document, misplaced_error, whole_body
 from longproof.gateway.ask import Ask
 from longproof.gateway.desk import Desk, Ticket
 from longproof.gateway.downstream import Downstream, ReaderStalled
+from longproof.gateway.errors import Problem
 from longproof.gateway.fleet import Fleet, Replica
 from longproof.gateway.pair_prefill import SideFailed, hand_over, side_problem
+from longproof.gateway.patience import Patience
 from longproof.gateway.ports import Admitted, Counted, Counting, Meter, MeterUnavailable, Spent
 from longproof.gateway.replies import (
     REPLICA,
@@ -81,10 +83,10 @@ class Exchange:
         "_entry_cached",
         "_first_token_ns",
         "_headers",
-        "_limit",
         "_metered",
         "_paired",
         "_passed_tokens",
+        "_patience",
         "_placed",
         "_reported",
         "_ticket",
@@ -106,7 +108,7 @@ class Exchange:
         """Whether it is with a replica now; before, and between two of them, it is the controller's alone."""
         self._metered = False
         self._answer: Answer | None = None
-        self._limit: asyncio.Timeout | None = None
+        self._patience: Patience | None = None
         self._usage: Usage | None = None
         self._paired = False
         self._entry_cached: int | None = None
@@ -160,7 +162,7 @@ class Exchange:
         self._ask.forget_prompt()  # it was counted; what is sent are the body's bytes
         self._down.headers.update(dispatch_headers(dispatch))
         try:
-            async with asyncio.timeout(self._around.silence_s) as self._limit:
+            async with Patience(self._around.silence_s) as self._patience:
                 body = self._ask.body if replica.prefill_url is None else await self._hand_over(replica)
                 answer = await self._send(replica, body)
                 if answer.status != 200:
@@ -169,12 +171,12 @@ class Exchange:
                     return await self._relay_stream(answer, replica)
                 return await self._relay_plain(answer, replica)
         except TimeoutError:
-            return await self._down.fail(silent(replica, self._around.silence_s))
+            return await self._failed(replica, silent(replica, self._around.silence_s))
         except Lost as problem:
-            return await self._down.fail(lost(replica, str(problem)))
+            return await self._failed(replica, lost(replica, str(problem)))
         except SideFailed as failed:
             self.end = EndKind.FAILED if failed.problem.status >= 500 else EndKind.REJECTED
-            return await self._down.fail(failed.problem)
+            return await self._failed(replica, failed.problem)
         except asyncio.CancelledError:
             self.end = EndKind.CANCELLED
             raise
@@ -183,12 +185,16 @@ class Exchange:
                 self._answer.drop()  # one that is whole has given its connection back already
                 self._answer = None
 
+    async def _failed(self, replica: Replica, problem: Problem) -> StreamResponse:
+        self._around.fleet.failed(replica.name, problem.message, self._around.clock.now_ns())
+        return await self._down.fail(problem)
+
     async def _hand_over(self, replica: Replica) -> bytes:
         """A pair's first half; what its decode side is sent."""
         fleet, url = self._around.fleet, self._around.fleet.entry(replica.name, self._ask.route)
         handed = await hand_over(fleet.upstream, url, self._headers_for(replica), self._ask.body)
         self._entry_cached = handed.cached_tokens
-        self._expect(self._around.silence_s)  # that was a sign of life
+        self._heard()  # that was a sign of life
         return handed.body
 
     def _headers_for(self, replica: Replica) -> dict[str, str]:
@@ -224,9 +230,10 @@ class Exchange:
             await down.send(first)
             self._note(flow)
             while not await answer.pipe(partial(self._pass_on, flow)):
-                self._expect(None)  # it is the client that is waited for
+                if self._patience is not None:
+                    self._patience.rest()  # it is the client that is waited for
                 await down.taken()
-                self._expect(self._around.silence_s)
+                self._heard()
             if rest := flow.end():
                 await down.send(rest)
             closing = flow.closing(self._ask.choices)
@@ -257,14 +264,13 @@ class Exchange:
             self._reported = tokens
             self._around.desk.output(self._ask.id, tokens)
             self._around.meter.passed(self._ask.id, tokens)
-        limit, until_s = self._limit, self._down.written_s + self._around.silence_s
-        if limit is not None and (limit.when() or 0) < until_s - 1:
-            limit.reschedule(until_s)
+        if self._patience is not None:
+            self._patience.heard(self._down.written_s)
 
-    def _expect(self, within_s: float | None) -> None:
-        """The next sign of life of the engine, from now on; None: whenever it comes."""
-        if self._limit is not None:
-            self._limit.reschedule(None if within_s is None else asyncio.get_running_loop().time() + within_s)
+    def _heard(self) -> None:
+        """From now on the engine may be silent for as long as any."""
+        if self._patience is not None:
+            self._patience.heard(asyncio.get_running_loop().time())
 
     def _first_token(self) -> None:
         self._first_token_ns = self._around.clock.now_ns()
@@ -278,7 +284,7 @@ class Exchange:
         if self._ask.stream or not body.lstrip().startswith(b"{"):
             return await self._unreadable(replica, f"with {kind[:80]}")
         self._ask.drop_body()
-        self._first_token()
+        self._first_token_ns = self._around.clock.now_ns()  # the controller hears of its first token with its end
         self._usage = response_usage(body) if self._ask.responses else usage_in(body)
         self.end = EndKind.COMPLETED
         return self._down.plain(200, body, content_type=kind if "json" in kind else "application/json")
@@ -292,13 +298,15 @@ class Exchange:
 
     async def _unreadable(self, replica: Replica, answered: str) -> StreamResponse:
         """What came with status 200 is not what was asked for."""
-        return await self._down.fail(unreadable(replica, answered, streamed=self._ask.stream))
+        return await self._failed(replica, unreadable(replica, answered, streamed=self._ask.stream))
 
     async def _pass_error(self, replica: Replica, status: int, body: bytes) -> StreamResponse:
         """An engine's own refusal or failure, in its own words; but for those that are about the gateway's access."""
         self.end = EndKind.FAILED if status >= 500 else EndKind.REJECTED
+        if self.end is EndKind.FAILED:
+            self._around.fleet.failed(replica.name, in_words(status, body), self._around.clock.now_ns())
         if status in (401, 403) or not 400 <= status < 600:
-            return await self._down.fail(unusable(replica, status))
+            return await self._failed(replica, unusable(replica, status))
         if replica.prefill_url is not None:
             return await self._down.fail(side_problem("decode", status, body))
         problem = engine_problem(status, body)

@@ -5,7 +5,6 @@ key ─▶ body ─▶ Ask ─▶ model served? ─▶ the key's own bounds ─�
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import re
@@ -16,6 +15,8 @@ from functools import partial
 from aiohttp.web import BaseRequest, StreamResponse
 
 from longproof.domain.request import Route
+from longproof.domain.units import NS_PER_S, parse_duration_ns
+from longproof.errors import UsageError
 from longproof.gateway.ask import Ask, Json
 from longproof.gateway.count_shape import Estimated
 from longproof.gateway.downstream import Downstream, shown_id
@@ -27,15 +28,16 @@ from longproof.gateway.keys import KeyRing, KeyRule, require_within
 from longproof.gateway.owner_fields import FieldRule
 from longproof.gateway.ports import Counted
 from longproof.gateway.responses import parsed_response
+from longproof.gateway.turns import LARGE_BYTES
 from longproof.gateway.wire_body import engine_body, limit_output
 from longproof.policy.arrivals import Arrival
 
 _TRACE_HEADERS = ("traceparent", "tracestate")
 _VISIBLE = re.compile(r"[ -~]{1,512}")
-_LARGE_BYTES = 256 << 10
-"""About half a millisecond of parsing."""
 _ESTIMATE_MAY_DOUBLE = 2
 _SESSION_HEADERS = ("X-Session-Id", "X-Longproof-Session")
+DEADLINE = "X-Longproof-Deadline"
+_MOST_WITHIN_NS = 24 * 3_600 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,6 @@ class Generations:
         self._rules = rules
         self._boot = os.urandom(4).hex()
         self._numbers = itertools.count(1)
-        self._large = asyncio.Lock()
         self._apart = any(rule.prefix_salt for rule in keys.rules.values())
 
     async def chat(self, request: BaseRequest) -> StreamResponse:
@@ -95,9 +96,9 @@ class Generations:
 
     async def _parsed(self, body: bytes, route: Route | None) -> Ask:
         request_id = f"lp-{self._boot}-{next(self._numbers)}"
-        if len(body) < _LARGE_BYTES:
+        if len(body) < LARGE_BYTES:
             return _ask(body, route, request_id, self._intake.fields)
-        async with self._large:  # one at a time: between two of them the loop has its turn
+        async with self._intake.lane:
             fields = await long_json_object(body) if len(body) >= PIECES_FROM_BYTES else None
             return _ask(body, route, request_id, self._intake.fields, fields)
 
@@ -139,6 +140,8 @@ class Generations:
         """Whose it is."""
         ask.tenant, ask.key, ask.priority = rule.tenant, rule.name, rule.priority
         ask.salt = rule.salt(ask.salt)
+        if (within := request.headers.get(DEADLINE)) is not None:
+            ask.deadline_ns = ask.received_ns + _within_ns(within)
         for name in _SESSION_HEADERS:
             if value := request.headers.get(name):
                 ask.session = value[:256].encode("utf-8", "replace").decode()  # logs and books are UTF-8
@@ -164,6 +167,7 @@ class Generations:
             blocks=bound.blocks,
             by_text=bound.by_text,
             priority=ask.priority,
+            deadline_ns=ask.deadline_ns,
             session=ask.session,
             streamed=ask.stream,
         )
@@ -183,6 +187,17 @@ def _ask(body: bytes, route: Route | None, request_id: str, rule: FieldRule, fie
     if route is None:
         return parsed_response(body, request_id=request_id, rule=rule, fields=fields)
     return parsed(body, route, request_id=request_id, rule=rule, fields=fields)
+
+
+def _within_ns(text: str) -> int:
+    """A deadline as clients write it: "2.5s", "800ms", or seconds without a unit. ApiError 400 for anything else."""
+    try:
+        within_ns = parse_duration_ns(f"{text}s" if text[-1:].isdigit() else text)
+    except UsageError:
+        within_ns = _MOST_WITHIN_NS + 1
+    if within_ns > _MOST_WITHIN_NS:
+        raise bad_request(f'{DEADLINE} must be a time of at most a day, like "2.5s"', param=DEADLINE)
+    return within_ns
 
 
 def _require_no_pair(replicas: Iterable[Replica]) -> None:

@@ -26,15 +26,15 @@ from longproof.gateway.body_weight import parsed_bytes
 from longproof.gateway.errors import ApiError, Problem, bad_request
 from longproof.gateway.json_pieces import loads_in_pieces
 from longproof.gateway.owner_fields import FieldRule
-from longproof.gateway.turns import Turns
+from longproof.gateway.turns import LARGE_BYTES, Turns
 
 MOST_OUTPUT_TOKENS = 2**40
 MOST_CHOICES = 128  # OpenAI's own bound of n
 LONGEST_NAME = 512
-_LARGE_BYTES, _READ_TOGETHER = 256 << 10, 4
+_READ_TOGETHER = 4
 """Of bodies that are longer, so many go on being read per turn of the loop: 2 ms of work."""
-PIECES_FROM_BYTES = 2 << 20
-"""About 4 ms of parsing; longer bodies are parsed in pieces (`json_pieces`)."""
+PIECES_FROM_BYTES = 1 << 20
+"""About 2 ms of parsing; longer bodies are parsed in pieces (`json_pieces`)."""
 DEEPEST = 200
 Container: TypeAlias = "Json | list[object]"
 
@@ -48,7 +48,8 @@ class Intake:
     body_timeout_s: float
     fields: FieldRule = field(default_factory=FieldRule)
     open_bytes: int = 0
-    weighing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lane: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One long body at a time is weighed or parsed, or the slices of all would come in one turn of the loop."""
     turns: Turns = field(default_factory=lambda: Turns(_READ_TOGETHER))
     _arriving: dict[str, int] = field(default_factory=dict[str, int])
     """Bytes of bodies that are not whole yet, by key."""
@@ -72,8 +73,8 @@ class Intake:
         try:
             async with asyncio.timeout(self.body_timeout_s):
                 parts: list[bytes] = []
-                # a long body is filled in as it comes: joined at its end, it would stop the loop and be there twice
-                whole = bytearray(announced) if announced is not None and announced > _LARGE_BYTES else None
+                # a long body grows as it comes: joined at its end, it would stop the loop and be there twice
+                whole = bytearray() if announced is not None and announced > LARGE_BYTES else None
                 while part := await reader.readany():
                     held += len(part)
                     self.open_bytes += len(part)
@@ -87,8 +88,8 @@ class Intake:
                     if whole is None:
                         parts.append(part)
                     else:
-                        whole[held - len(part) : held] = part
-                    if held > _LARGE_BYTES:
+                        whole += part
+                    if held > LARGE_BYTES:
                         await self.turns.mine()
             if whole is not None:
                 return cast(bytes, whole)  # nobody writes to it any more
@@ -108,10 +109,10 @@ class Intake:
     async def weigh(self, body: bytes) -> int:
         """Bytes that the body takes beside itself once it is parsed; they count as open until they are given to
         `release`. ApiError 400 for a body that could never be held, 503 for one that cannot be now."""
-        if len(body) <= _LARGE_BYTES:
+        if len(body) <= LARGE_BYTES:
             weight = await parsed_bytes(body)
         else:
-            async with self.weighing:  # one at a time, or the slices of all would come in one turn of the loop
+            async with self.lane:
                 weight = await parsed_bytes(body)
         if len(body) + weight > self.open_limit_bytes:
             message = f"the body has too many values: it would take {format_tokens(weight)} bytes of memory"
