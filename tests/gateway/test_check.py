@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -9,6 +10,7 @@ import pytest
 
 from longproof.gateway.check import Checked, check_config
 from longproof.gateway.config import config_from
+from longproof.gateway.config_check import config_problems
 from longproof.testing.dialects import VLLM
 from longproof.testing.lying_engine import HONEST, lying_engine
 
@@ -17,7 +19,7 @@ MODEL = "fake-135m"
 
 async def checked(**document: object) -> Checked:
     config = config_from(document, where=Path("fleet.toml"))
-    return await check_config(config, lambda _: {}, within_s=0)
+    return await check_config(config, lambda _: {}, within_s=0, state=Path(tempfile.gettempdir()))
 
 
 async def test_nothing_is_found_when_the_fleet_serves_as_written() -> None:
@@ -71,23 +73,6 @@ async def test_a_cache_larger_than_the_memory_is_a_problem_when_it_is_planned(de
     assert len(too_large.problems) == 1
 
 
-async def test_files_and_variables_are_problems_when_they_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NOT_SET_HERE", raising=False)
-    async with lying_engine() as url:
-        found = await checked(
-            gateway={"tls": {"certificate": "no/chain.pem", "key": "no/key.pem"}},
-            replica=[{"name": "a", "url": url, "tokenizer": "no/model", "api_key_env": "NOT_SET_HERE"}],
-        )
-    said = "\n".join(found.problems)
-    for words in (
-        "a: tokenizer no/model",
-        "certificate no/chain.pem",
-        "key no/key.pem",
-        "NOT_SET_HERE, which is not set",
-    ):
-        assert words in said
-
-
 async def test_all_problems_are_told_when_no_replica_answers() -> None:
     found = await checked(
         replica=[{"url": "http://127.0.0.1:9"}, {"url": "http://127.0.0.1:10"}], pools={"long_pool": "x"}
@@ -95,3 +80,47 @@ async def test_all_problems_are_told_when_no_replica_answers() -> None:
     assert len(found.problems) == 2
     assert "pool 'x'" in found.problems[0]
     assert found.problems[1].startswith("none of 2 replicas answers; the first: no answer from http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"gateway": {"tls": {"certificate": "no.pem", "key": "no.key"}}}, "[gateway.tls] the certificate"),
+        ({"gateway": {"ledger": "mysql://x"}}, "'mysql' is no kind of ledger"),
+        ({"gateway": {"ledger": "postgresql://u:secret@127.0.0.1:9/x"}}, "ledger at postgresql://127.0.0.1:9/x"),
+        ({"gateway": {"traces": "nonsense"}}, "[gateway] traces"),
+        ({"gateway": {"decision_log": "/dev/null/x/log"}}, "nothing can be written in /dev/null/x"),
+        ({"gateway": {"pass_through": ["/v1/chat/completions"]}}, "answers /v1/chat/completions itself"),
+        ({"shared": {"url": "nonsense"}}, "[shared]"),
+        ({"tenant": [{"name": "t"}, {"name": "t"}]}, "[[tenant]] called 't'"),
+        ({"engine": [{"kind": "command", "command": ["/no/such"], "url": "http://x"}]}, "no program '/no/such'"),
+        ({"claim": [{"path": "/no/such"}], "engine": [{"kind": "command", "command": ["sh"], "url": "x"}]}, "/no/such"),
+    ],
+)
+def test_what_is_not_there_on_this_machine_is_a_problem(document: dict[str, object], said: str) -> None:
+    config = config_from({"replica": [{"url": "http://127.0.0.1:9"}], **document}, where=Path("fleet.toml"))
+    (problem,) = config_problems(config, Path(tempfile.gettempdir()))
+    assert said in problem
+    assert "secret" not in problem
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"kv_events": "nonsense"}, "kv_events 'nonsense'"),
+        ({"kv_replay": "tcp://127.0.0.1:5"}, "kv_replay without kv_events"),
+        ({"tokenizer": "/no/such"}, "tokenizer: /no/such"),
+        ({"api_key_env": "LONGPROOF_NO_SUCH_KEY"}, "LONGPROOF_NO_SUCH_KEY is not set"),
+    ],
+)
+def test_what_a_replica_names_and_is_not_there_is_a_problem(fields: dict[str, str], said: str) -> None:
+    config = config_from({"replica": [{"url": "http://127.0.0.1:9", **fields}]}, where=Path("fleet.toml"))
+    (problem,) = config_problems(config, Path(tempfile.gettempdir()))
+    assert said in problem
+
+
+def test_two_of_one_name_or_address_are_a_problem() -> None:
+    config = config_from({"replica": [{"url": "http://a:1"}, {"url": "http://a:1/"}]}, where=Path("fleet.toml"))
+    called, at = config_problems(config, Path(tempfile.gettempdir()))
+    assert "2 replicas are called 'a:1'" in called
+    assert "2 replicas are at http://a:1" in at

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,8 @@ async def test_a_connection_is_closed_when_its_first_head_does_not_come_in_time(
     one = await door(head_s=0.1)
     reader, writer = await one.connect(sent)
     async with asyncio.timeout(60):
-        assert await reader.read() == b""
+        with suppress(ConnectionResetError):  # what was sent came too late to be read
+            assert await reader.read() == b""
     writer.close()
     assert one.asked == 0
 

@@ -376,6 +376,28 @@ async def test_whoever_is_connected_is_served_when_the_gateway_drains(shell: Sta
     assert [answer.split(b"\r\n")[0] for answer in answers] == [b"HTTP/1.1 200 OK"] * 5
 
 
+async def test_a_connection_that_streams_again_and_again_is_told_and_does_not_keep_a_draining_gateway_alive(
+    shell: Start,
+) -> None:
+    async with lying_engine(HONEST.but(token_s=0.02)) as url:
+        gateway = await shell([url])
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rpartition(":")[2]))
+        writer.write(post(stream=True, max_tokens=4))
+        before = await reader.readuntil(b"\r\n\r\n")
+        draining = asyncio.create_task(gateway.listener.drain(grace_s=0, within_s=30))
+        async with asyncio.timeout(60):
+            await reader.readuntil(b"0\r\n\r\n")
+            writer.write(post(stream=True, max_tokens=4))  # on the connection that it was not told to leave
+            last = await reader.readuntil(b"\r\n\r\n")
+            rest = await reader.read()  # to the end of the connection
+            cut_off = await draining
+        writer.close()
+    assert b"Connection: close" not in before
+    assert b"Connection: close" in last
+    assert rest.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    assert cut_off == 0
+
+
 @pytest.mark.parametrize(("written", "within_s"), [("2.5s", 2.5), ("800ms", 0.8), ("3", 3.0), ("0", 0.0)])
 async def test_a_deadline_is_the_clients_when_it_names_one(shell: Start, written: str, within_s: float) -> None:
     async with lying_engine() as url:

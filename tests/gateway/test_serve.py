@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -137,6 +138,19 @@ def test_what_is_open_is_finished_and_nothing_new_is_taken_when_it_is_told_to_en
     assert found[0].count('"content"') >= 19
     assert found[0].endswith("data: [DONE]\n\n")
     assert engine.log.last.ending is Ending.COMPLETED
+
+
+def test_it_ends_at_once_when_it_is_told_to_before_it_has_started(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as engine:  # takes connections and says nothing
+        url = f"http://127.0.0.1:{engine.getsockname()[1]}"
+        starting = Gateway(["--engines", url, "--engines-within", "1h"], tmp_path, {})
+        engine.settimeout(300)
+        asking, _ = engine.accept()  # it is being asked what it serves
+        code = starting.terminate()
+        asking.close()
+        starting.close()
+    assert code == 0
+    assert [line for line in starting.lines if "stopped before it was started" in line]
 
 
 def test_open_requests_are_cut_off_when_it_is_told_to_end_twice(gateway: Run) -> None:

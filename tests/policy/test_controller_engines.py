@@ -48,6 +48,22 @@ def test_the_engines_retry_after_is_passed_on_when_every_replica_has_refused() -
     assert newcomer.retry_after_ns == 5 * S
 
 
+def test_an_engines_hour_is_told_as_an_hour() -> None:
+    gateway = controller_of()
+    gateway.on_arrival(arrival("a"), 0)
+    (refused,) = gateway.on_refused_by_engine("a", 3_600 * S, 0)
+    assert isinstance(refused, Refusal)
+    assert refused.retry_after_ns == 3_600 * S  # ours are guesses, and never longer than five minutes
+
+
+def test_a_time_that_has_passed_already_is_no_time_to_come_back() -> None:
+    gateway = controller_of()
+    gateway.on_arrival(arrival("a"), 0)
+    assert gateway.on_refused_by_engine("a", 0, 0) == []
+    assert gateway.on_tick(S - 1) == []  # as where it says nothing: a second
+    assert [type(a) for a in gateway.on_tick(S)] == [Dispatch]
+
+
 def test_a_short_back_off_is_waited_out_here() -> None:
     gateway = controller_of()
     gateway.on_arrival(arrival("a"), 0)

@@ -15,7 +15,7 @@ from longproof.policy.controller_config import (
     ReplicaRule,
     WatermarkRule,
 )
-from longproof.testing.controllers import S, arrival, controller_of, held_blocks, replica_rule
+from longproof.testing.controllers import MS, S, arrival, controller_of, held_blocks, replica_rule
 
 DONE = Ended(kind=EndKind.COMPLETED)
 
@@ -219,6 +219,18 @@ def test_a_bound_that_does_not_fit_is_counted_before_anything_is_said() -> None:
     (refused,) = gateway.on_counted("b", 120, (), S)
     assert isinstance(refused, Refusal)
     assert (refused.code, refused.actual) == ("context_length_exceeded", 120)
+
+
+def test_a_short_bound_that_does_not_fit_is_counted_too_before_anything_is_said() -> None:
+    gateway = controller_of(replica_rule(capacity_blocks=100), queue=QueueRule(count_from_tokens=2_048))
+    waits = gateway.on_arrival(arrival("a", 60, 50, exact=False), 0)  # 60 is what it may be; 110 blocks there are not
+    assert isinstance(waits, Wait)
+    assert (waits.count, waits.exact) == (True, True)
+    assert [type(a) for a in gateway.on_counted("a", 34, (), MS)] == [Dispatch]
+    gateway.on_arrival(arrival("b", 60, 50, exact=False), 0)
+    (refused,) = gateway.on_counted("b", 51, (), MS)
+    assert isinstance(refused, Refusal)
+    assert (refused.code, refused.actual) == ("context_length_exceeded", 101)
 
 
 def test_nothing_is_counted_when_the_bound_alone_decides() -> None:

@@ -31,8 +31,8 @@ _EMBEDDED_SLOTS = 2
 @click.option("--context", type=TokensType(), help="Longest sequence of each engine; embedded: window of each slot.")
 @click.option("--prefill-rate", type=float, metavar="TOKENS/S", help="Prefill speed of each engine, for predictions.")
 @click.option("--model", metavar="MODEL", help="Embedded engine: GGUF path or hf://owner/repo/file.gguf.")
-@click.option("--slots", type=int, help="Embedded engine: sequences that run together; default: 2.")
-@click.option("--threads", type=int, help="Embedded engine: CPU threads; default: all cores.")
+@click.option("--slots", type=click.IntRange(1), help="Embedded engine: sequences that run together; default: 2.")
+@click.option("--threads", type=click.IntRange(1), help="Embedded engine: CPU threads; default: all cores.")
 @click.option("--claim", metavar="DIRECTORY", type=click.Path(exists=True), help="Enforce what this evidence proves.")
 @click.option(
     "--engines-within",
@@ -86,10 +86,15 @@ def serve(fleet: str | None, check: bool, **choices: Any) -> int:
 
 def _check(config: FleetConfig, proven: Proven, within_s: float) -> int:
     import asyncio
+    import tempfile
+    from pathlib import Path
 
     from longproof.gateway.check import check_config
+    from longproof.gateway.serve import state_directory
 
-    checked = asyncio.run(check_config(config, proven, within_s=within_s))
+    section = config.gateway
+    state = Path(tempfile.gettempdir()) if section.port == 0 and section.state is None else state_directory(config)
+    checked = asyncio.run(check_config(config, proven, within_s=within_s, state=state))
     for fact in checked.facts:
         click.echo(fact)
     for problem in checked.problems:

@@ -1,6 +1,7 @@
 """Would this configuration serve? Held against the plan and the engines that run, before anything is started.
 
 every section ─▶ its rule                         what is no rule is an error with its place
+files, ports, addresses ─▶ this machine           `config_check`
 [[engine]] embedded ─▶ the plan's arithmetic      its weights and KV against the memory that is free
 [[replica]] ─▶ asked                              its longest sequence against what its KV pool holds
 names ─▶ each other                               pools, tenants, models and claims that nothing goes by
@@ -9,7 +10,6 @@ names ─▶ each other                               pools, tenants, models and
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from longproof.domain.units import format_bytes, format_tokens
 from longproof.engines.model_files import resolve_model
 from longproof.errors import UserError
 from longproof.gateway.config import EngineSection, FleetConfig
+from longproof.gateway.config_check import config_problems
 from longproof.gateway.introduce import Introduced, meet
 from longproof.gateway.keys import KeyRing
 from longproof.gateway.launched import running_replicas
@@ -44,15 +45,16 @@ class Checked:
     problems: tuple[str, ...]
 
 
-async def check_config(config: FleetConfig, proven: Proven, *, within_s: float) -> Checked:
-    """Checks everything that can be checked without starting an engine. Raises UserError for what is no configuration
-    at all."""
+async def check_config(config: FleetConfig, proven: Proven, *, within_s: float, state: Path) -> Checked:
+    """Checks everything that can be checked without starting an engine. `state`: where usage would be kept. Raises
+    UserError for what is no configuration at all."""
     facts: list[str] = []
     problems: list[str] = []
     KeyRing.of(key_rules(config))
     price_book(config.price)
     routing_rule(config)
     controller_config(config, (), {})
+    problems += await asyncio.to_thread(lambda: list(config_problems(config, state)))
     for number, engine in enumerate(config.engine):
         name = engine.name or f"engine {number}"
         if engine.kind == "embedded":
@@ -60,13 +62,14 @@ async def check_config(config: FleetConfig, proven: Proven, *, within_s: float) 
             facts += said
             problems += wrong
     pools = {section.pool for section in (*config.replica, *config.engine)}
-    problems += (*_unknown_pools(config, pools), *_unknown_tenants(config), *_missing(config))
+    problems += (*_unknown_pools(config, pools), *_unknown_tenants(config))
     if config.replica:
         try:
             met = await meet(running_replicas(config), within_s=within_s, count_workers=1)
         except UserError as problem:
             among = "" if len(config.replica) == 1 else f"none of {len(config.replica)} replicas answers; the first: "
-            problems.append(f"{among}{problem.problem}; {problem.advice}")
+            if not any(problem.problem in said for said in problems):  # its tokenizer, say, which is no answer of its
+                problems.append(f"{among}{problem.problem}; {problem.advice}")
         else:
             try:
                 facts += (f"{one.replica.name}: {described(one.ruled)}" for one in met.replicas)
@@ -125,26 +128,6 @@ def _replica_problems(one: Introduced) -> Iterator[str]:
                 f"{name} takes sequences of {format_tokens(limit)} tokens, and its KV pool holds"
                 f" {format_tokens(holds)}: longer requests are refused (set context, or give it more memory)"
             )
-
-
-def _missing(config: FleetConfig) -> Iterator[str]:
-    """Files that are not there, and variables that are not set."""
-    served = [(one.name or f"replica {number}", one) for number, one in enumerate(config.replica)]
-    served += [(one.name or f"engine {number}", one) for number, one in enumerate(config.engine)]
-    files = [(f"{name}: tokenizer", one.tokenizer) for name, one in served]
-    files += [("[[claim]] path", claim.path) for claim in config.claim]
-    if (tls := config.gateway.tls) is not None:
-        files += [("[gateway.tls] certificate", tls.certificate), ("[gateway.tls] key", tls.key)]
-        files.append(("[gateway.tls] client_ca", tls.client_ca))
-    for where, path in files:
-        if path is not None and not (config.directory / path).exists():
-            yield f"{where} {path} is not there (looked for in {config.directory})"
-    names = [(f"{one.name or one.url}: api_key_env", one.api_key_env) for one in config.replica]
-    if config.shared is not None:
-        names.append(("[shared] password_env", config.shared.password_env))
-    for where, name in names:
-        if name is not None and not os.environ.get(name):
-            yield f"{where} names the environment variable {name}, which is not set"
 
 
 def _unknown_pools(config: FleetConfig, pools: set[str]) -> Iterator[str]:

@@ -15,7 +15,17 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from longproof.errors import UsageError
-from longproof.gateway.config_values import Amount, Bytes, Count, Duration, Patience, Share, SomeTokens, Tokens
+from longproof.gateway.config_values import (
+    Amount,
+    Bytes,
+    Count,
+    Duration,
+    EngineRoute,
+    Patience,
+    Share,
+    SomeTokens,
+    Tokens,
+)
 from longproof.policy.claim_gate import OnExcess
 
 
@@ -63,7 +73,7 @@ class GatewaySection(Section):
     """
 
     host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65_535)] = 8080
+    port: Annotated[int, Field(ge=0, le=65_535, strict=True)] = 8080
     name: str = "gateway"
     body_limit: Bytes = 64 << 20
     open_limit: Bytes = 1 << 30
@@ -85,7 +95,7 @@ class GatewaySection(Section):
     open_metrics: bool = False
     traces: str | None = None
     trace_share: Share = 1.0
-    pass_through: tuple[str, ...] = ()
+    pass_through: tuple[EngineRoute, ...] = ()
     allow_fields: tuple[str, ...] = ()
     media_hosts: tuple[str, ...] = ()
     tls: TlsSection | None = None
@@ -174,6 +184,8 @@ class EngineSection(ServedSection):
     def __post_init__(self) -> None:
         if self.kind == "command" and (not self.command or self.url is None):
             raise ValueError('a command needs both: command = ["vllm", "serve", …] and url = "http://127.0.0.1:8000"')
+        if self.kind == "embedded" and (self.command or self.url is not None):
+            raise ValueError('with command and url it is kind = "command"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +224,7 @@ class QueueSection(Section):
 class WatermarkSection(Section):
     """Shares of a replica's KV: fuller than `stop`, nothing new enters until it is down to `resume`."""
 
-    stop: float = 0.95
+    stop: Annotated[float, Field(gt=0, le=1)] = 0.95
     resume: float = 0.90
 
 
@@ -358,7 +370,9 @@ def config_from(document: dict[str, object], *, where: Path) -> FleetConfig:
         given = f"; it is {first['input']}" if isinstance(first["input"], int | float) else ""
         more = problems.error_count() - 1
         rest = f" (and {more} more)" if more else ""
-        raise UsageError(f"{where}: {place}: {first['msg']}{given}{rest}", advice=_ADVICE) from None
+        raise UsageError(
+            f"{where}: {place}: {first['msg'].removeprefix('Value error, ')}{given}{rest}", advice=_ADVICE
+        ) from None
     if not config.replica and not config.engine:
         raise UsageError(f"{where} names no [[replica]] and no [[engine]]", advice=_ADVICE)
     return config

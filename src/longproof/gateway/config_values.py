@@ -40,5 +40,6 @@ Patience = Annotated[Duration, Field(gt=0)]
 """How long something may take: nothing is done in no time."""
 Bytes = Annotated[int, BeforeValidator(_written(parse_bytes)), Field(ge=1)]
 Count = Annotated[int, Field(ge=1)]
-Amount = Annotated[float, Field(gt=0)]
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+EngineRoute = Annotated[str, Field(pattern=r"^((GET|POST|PUT|DELETE) )?/[!-~]*$")]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -14,7 +14,7 @@ import asyncio
 import re
 
 from aiohttp.http import StreamWriter
-from aiohttp.web import BaseRequest, Response, StreamResponse
+from aiohttp.web import BaseRequest, RequestKey, Response, StreamResponse
 
 from longproof.gateway.errors import Problem
 from longproof.gateway.sse_events import EVENT_ENDS
@@ -22,6 +22,8 @@ from longproof.gateway.sse_events import EVENT_ENDS
 _HIGH_BYTES = 64 << 10
 """asyncio's own high-water mark: beyond it a transport asks its writer to wait."""
 REQUEST_ID = "X-Request-Id"
+LAST = RequestKey("LAST", bool)
+"""Set on a request whose connection is closed after it: the answer says so."""
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -101,6 +103,8 @@ class Downstream:
             self.status = 200
             response = StreamResponse(status=200, headers={**_STREAM_HEADERS, **self.headers})
             self._response = response
+            if LAST in self._request:
+                response.force_close()
             writer = await response.prepare(self._request)
             assert isinstance(writer, StreamWriter)  # what aiohttp's server makes; the abstract one cannot skip a drain
             self._writer = writer

@@ -42,7 +42,7 @@ async def standing_replicas(config: FleetConfig, log_directory: Path) -> list[St
     found: list[Standing] = []
     try:
         for number, engine in enumerate(config.engine):
-            name = engine.name or ("embedded" if len(config.engine) == 1 else f"engine-{number}")
+            name = _engine_name(config, number)
             found.append(await _start(name, engine, config.directory, log_directory / f"{name}.log"))
     except BaseException:
         await stop_all(found)
@@ -55,6 +55,12 @@ async def standing_replicas(config: FleetConfig, log_directory: Path) -> list[St
     return found
 
 
+def names_of(config: FleetConfig) -> list[str]:
+    """What its engines and replicas are called."""
+    engines = [_engine_name(config, number) for number in range(len(config.engine))]
+    return [*engines, *(one.name for one in running_replicas(config))]
+
+
 def running_replicas(config: FleetConfig) -> list[Standing]:
     """Those that run already."""
     return [_named(section, config.directory) for section in config.replica]
@@ -63,6 +69,10 @@ def running_replicas(config: FleetConfig) -> list[Standing]:
 async def stop_all(standing: Sequence[Standing]) -> None:
     """Ends those that are ours."""
     await asyncio.gather(*(one.process.stop() for one in standing if one.process is not None))
+
+
+def _engine_name(config: FleetConfig, number: int) -> str:
+    return config.engine[number].name or ("embedded" if len(config.engine) == 1 else f"engine-{number}")
 
 
 def _named(section: ReplicaSection, directory: Path) -> Standing:

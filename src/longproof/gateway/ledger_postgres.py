@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
-from longproof.errors import UsageError
+from longproof.errors import TargetError, UsageError
 from longproof.gateway.ledger_rows import TABLES, Intent, Row, Table
 from longproof.gateway.ledger_sql import (
     FOR_EVER_NS,
@@ -36,7 +36,15 @@ class PostgresLedger:
         self._parts = urlsplit(url)
         host = self._parts.hostname or "localhost"
         self.place = f"postgresql://{host}:{self._parts.port or 5432}{self._parts.path}"
-        self._db: Any = self._connect()
+        try:
+            self._db: Any = self._connect()
+        except UsageError:
+            raise
+        except Exception as problem:  # the driver's own errors have no common base that is not Exception
+            raise TargetError(
+                f"the ledger at {self.place} cannot be used: {problem}",
+                advice="start the database, or mend its address, user and password",
+            ) from problem
 
     def write(self, rows: Iterable[Row]) -> None:
         inserts = [(_insert(table), orjson.dumps(batch).decode()) for table, batch in by_table(rows)]

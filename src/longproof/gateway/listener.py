@@ -181,9 +181,12 @@ class Listener:
         await asyncio.sleep(grace_s)
         await self._close_the_door()
         end_s = asyncio.get_running_loop().time() + within_s
-        # a count of many tasks, which no single event stands for
-        while self._routes.open and asyncio.get_running_loop().time() < end_s:  # noqa: ASYNC110
-            await asyncio.sleep(_POLL_S)
+        asked, quiet = self._routes.asked, 0
+        # who has just got the last of a stream may ask once more on the same connection: for a moment that is waited
+        while (self._routes.open or quiet < _LAST_TURNS) and asyncio.get_running_loop().time() < end_s:
+            await asyncio.sleep(_POLL_S / 2)
+            quiet = 0 if self._routes.open or self._routes.asked != asked else quiet + 1
+            asked = self._routes.asked
         return await self.close()
 
     async def _close_the_door(self) -> None:

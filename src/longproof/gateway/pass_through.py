@@ -44,6 +44,24 @@ SAFE_ROUTES = (
 )
 """Routes of vLLM 0.32, SGLang 0.5 and llama.cpp that read or compute without generating."""
 
+OWN_ROUTES = frozenset(
+    {
+        ("POST", "/v1/chat/completions"),
+        ("POST", "/v1/completions"),
+        ("POST", "/v1/responses"),
+        ("GET", "/v1/models"),
+        ("GET", "/v1/prefixes"),
+        ("GET", "/health"),
+        ("GET", "/live"),
+        ("GET", "/ready"),
+        ("GET", "/metrics"),
+        ("GET", "/dashboard"),
+        ("GET", "/dashboard/events"),
+        ("GET", "/openapi.json"),
+    }
+)
+"""What the gateway answers itself, whatever engines have there."""
+
 _PLAIN_PATH = re.compile(r"(/[A-Za-z0-9._~:@!$&'()*+,;=-]+)+")
 _MEDIA_TYPE = re.compile(r"[ -~]{1,256}")
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from aiohttp import hdrs
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
-from longproof.gateway.downstream import REQUEST_ID, shown_id
+from longproof.gateway.downstream import LAST, REQUEST_ID, shown_id
 from longproof.gateway.errors import ApiError, Problem
 
 Endpoint: TypeAlias = Callable[[BaseRequest], Awaitable[StreamResponse]]
@@ -36,7 +36,7 @@ class Routes:
     asked: int = 0
     """Requests so far."""
     closing: bool = False
-    """Whether connections are closed after their answer: the gateway drains."""
+    """Whether connections are closed after their answer, a stream or not: the gateway drains."""
 
     def add(self, method: str, path: str, endpoint: Endpoint) -> None:
         """A route; a path that ends with ``/*`` takes everything below it. ValueError for one that is there already."""
@@ -73,6 +73,8 @@ class Routes:
         """What `aiohttp.web.Server` calls for every request."""
         self.open += 1
         self.asked += 1
+        if self.closing:
+            request[LAST] = True
         try:
             response = await self.find(request.method, request.path)(request)
         except ApiError as refused:
@@ -91,6 +93,8 @@ class Routes:
                 response.headers[REQUEST_ID] = shown_id(request, f"lp-{_BOOT}-r{self.asked}")
             if self.closing:
                 response.force_close()
+        # a stream that was begun before says nothing of the end of its connection: its client may use it once more,
+        # and is told then
         return response
 
 

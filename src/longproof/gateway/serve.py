@@ -23,6 +23,7 @@ from longproof.clock import NS_PER_S, Clock, SystemClock
 from longproof.domain.deployment import Deployment
 from longproof.domain.units import format_tokens
 from longproof.gateway.config import FleetConfig
+from longproof.gateway.config_check import address_of, tls_of
 from longproof.gateway.deciding import Deciding, deciding_for
 from longproof.gateway.desk import Desk
 from longproof.gateway.exchange import Surroundings
@@ -33,11 +34,11 @@ from longproof.gateway.kept_prefixes import KeptPrefixes
 from longproof.gateway.keys import KeyRing
 from longproof.gateway.launched import standing_replicas, stop_all
 from longproof.gateway.ledger_store import open_ledger
-from longproof.gateway.listener import Listener, Tls
+from longproof.gateway.listener import Listener
 from longproof.gateway.meter import MeterSettings, UsageMeter
 from longproof.gateway.recognise import Recognition
 from longproof.gateway.rules import key_rules, price_book
-from longproof.gateway.shared_store import SharedStore, StoreAddress
+from longproof.gateway.shared_store import SharedStore
 from longproof.gateway.sharing import Sharing, SharingRule
 from longproof.gateway.sight import sight_of
 from longproof.gateway.supervise import Supervision
@@ -63,11 +64,23 @@ class Serving:
 
 
 async def serve(config: FleetConfig, serving: Serving) -> int:
-    """Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once. Returns how many requests were cut
-    off. Raises UserError when it cannot start."""
+    """Serves until SIGTERM or SIGINT, then drains; a second signal ends it at once, and so does one before it listens.
+    Returns how many requests were cut off. Raises UserError when it cannot start."""
     stop = _Signals()
+    try:
+        return await _serve(config, serving, stop)
+    except asyncio.CancelledError:
+        if not stop.before_start:
+            raise
+        _log.info("stopped before it was started")
+        return 0
+
+
+async def _serve(config: FleetConfig, serving: Serving, stop: _Signals) -> int:
     logging.getLogger("longproof.gateway").setLevel(logging.INFO)
-    section, clock = config.gateway, SystemClock()
+    section, clock, tls = config.gateway, SystemClock(), tls_of(config)
+    if tls is not None:
+        tls.context()  # what cannot be used is told before engines are started, which may take minutes
     async with AsyncExitStack() as closing:
         state = state_directory(config)
         standing = await standing_replicas(config, state / "engines")
@@ -123,7 +136,7 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
             front.routes,
             host=section.host,
             port=section.port,
-            tls=_tls(config),
+            tls=tls,
             head_s=section.head_timeout / NS_PER_S,
             most_connections=section.most_connections,
         )
@@ -132,6 +145,7 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         gc.collect()
         gc.freeze()  # what exists now stays: it need not be looked through again at every collection
         gc.set_threshold(*_COLLECT_AFTER)
+        stop.starting = None
         serving.ready(url)
         await stop.first.wait()
         front.health.draining = True
@@ -209,40 +223,28 @@ def _ledger(config: FleetConfig, usage: Path) -> str | Path:
 
 def _sharing(config: FleetConfig, deciding: Deciding, desk: Desk, clock: Clock) -> Sharing | None:
     """As the configuration has it; None where nothing is shared. UsageError for an address that is none."""
-    shared = config.shared
-    if shared is None:
+    rule = SharingRule() if config.shared is None else SharingRule(lease_s=config.shared.lease / NS_PER_S)
+    address = address_of(config, rule.answer_s, max(1, int(rule.kept_s * 1_000)))
+    if address is None:
         return None
-    rule = SharingRule(lease_s=shared.lease / NS_PER_S)
-    address = StoreAddress(
-        url=shared.url,
-        fleet=shared.fleet,
-        lease_ms=max(1, int(rule.kept_s * 1_000)),
-        timeout_s=rule.answer_s,
-        password_env=shared.password_env,
-    )
     store = SharedStore(address, f"{config.gateway.name}-{secrets.token_hex(4)}")
     return Sharing(store, deciding.controller, deciding.router, desk.act, clock, rule)
 
 
-def _tls(config: FleetConfig) -> Tls | None:
-    section, base = config.gateway.tls, config.directory
-    if section is None:
-        return None
-    return Tls(
-        certificate=base / section.certificate,
-        key=base / section.key,
-        client_ca=None if section.client_ca is None else base / section.client_ca,
-    )
-
-
 class _Signals:
-    """SIGTERM and SIGINT: the first asks for order, the second for haste."""
+    """SIGTERM and SIGINT: the first asks for order, the second for haste. One that comes while `starting` is set ends
+    that task: nothing is open yet, and engines may take minutes to start."""
 
     def __init__(self) -> None:
         self.first, self.second = asyncio.Event(), asyncio.Event()
+        self.starting = asyncio.current_task()
+        self.before_start = False
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, self._came)
 
     def _came(self) -> None:
+        if self.starting is not None:
+            self.before_start = True
+            self.starting.cancel()
         (self.second if self.first.is_set() else self.first).set()

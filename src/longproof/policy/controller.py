@@ -139,7 +139,7 @@ class Controller:
         if request is None or not request.on_engine:  # its prefill may be taken as done: nobody saw a first token
             return []
         self._tally.engine_refusals += 1
-        pause_ns = _ENGINE_BUSY_NS if retry_after_ns is None else max(1, retry_after_ns)
+        pause_ns = retry_after_ns or _ENGINE_BUSY_NS  # 0, or a date that has passed, tells nothing
         if request.replica is not None:
             self._replicas[request.replica].refused(pause_ns, now_ns)
         self._bookings.unsend(request, now_ns)

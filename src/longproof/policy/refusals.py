@@ -12,7 +12,7 @@ from longproof.policy.admission import decide
 from longproof.policy.arrivals import Arrival
 from longproof.policy.choice import Score
 from longproof.policy.claim_gate import Excess
-from longproof.policy.drain import retry_after_ns
+from longproof.policy.drain import LEAST_RETRY_NS, retry_after_ns
 from longproof.policy.replica import Replica
 
 BAD_REQUEST = 400
@@ -91,7 +91,7 @@ def engines_busy(arrival: Arrival, wait_ns: int) -> Refusal:
         status=TOO_MANY,
         code="engine_busy",
         reason=f"every replica of '{arrival.model}' has asked not to be sent anything for {format_ns(wait_ns)}",
-        retry_after_ns=retry_after_ns(wait_ns),
+        retry_after_ns=max(LEAST_RETRY_NS, -(-wait_ns // NS_PER_S) * NS_PER_S),  # theirs, however long: it is no guess
     )
 
 

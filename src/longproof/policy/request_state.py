@@ -93,8 +93,9 @@ class Request:
 
     @property
     def may_refuse(self) -> bool:
-        """Whether its length is known well enough to refuse it for that."""
-        return self.counted and (self.arrival.exact or not self.arrival.by_text)
+        """Whether its length is known well enough to refuse it for that. A short one is sent by its bound, and refused
+        by its count alone."""
+        return self.counted and self.arrival.exact
 
     def occupied_token_ns(self, now_ns: int) -> int:
         """KV token-nanoseconds it has used so far."""
