@@ -50,7 +50,7 @@ async def check_config(config: FleetConfig, proven: Proven, *, within_s: float) 
     problems: list[str] = []
     KeyRing.of(key_rules(config))
     price_book(config.price)
-    routing_rule(config)
+    routing_rule(config, {})
     controller_config(config, (), {})
     for number, engine in enumerate(config.engine):
         name = engine.name or f"engine {number}"

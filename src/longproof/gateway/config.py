@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from longproof.domain.units import parse_duration_ns, parse_tokens
 from longproof.errors import UsageError
@@ -46,6 +46,10 @@ Tokens = Annotated[int, BeforeValidator(_written(parse_tokens))]
 Duration = Annotated[int, BeforeValidator(_written(parse_duration_ns)), BeforeValidator(_with_unit)]
 """Nanoseconds, written with a unit."""
 Bytes = Annotated[int, BeforeValidator(_written(parse_bytes))]
+Count = Annotated[int, Field(gt=0)]
+SomeTokens = Annotated[Tokens, Field(gt=0)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""Of something per second."""
 
 
 class Section:
@@ -117,7 +121,9 @@ class ServedSection(Section):
     `context`, `slots`, `block_tokens` overrule what it tells.
     `reservation`: "upfront" (input and output at entry), "incremental" (the input alone), "sglang", or "measured"
     (the input and what outputs turn out to be); default: by its kind.
-    `prefill_rate` (tokens/s) and `decode_time` (one token of one stream) are what predictions rest on;
+    `prefill_rate` (tokens/s) and `decode_time` (one token of one stream) are what predictions rest on; `host_rate`,
+    `disk_rate`: cached tokens/s that come back from host memory and from disk (default: a fifth and seven tenths of the
+    time it takes to prefill them);
     `prefill_window`: uncached tokens that may be in prefill there at once (default: one step of the engine where
     `prefill_rate` is given, else no bound); `prefill_step`: what one long prompt gets of an engine's step beside others
     (default: as the engine tells). `kv_events`, `kv_replay`, `kv_topic`: where vLLM or SGLang publish what
@@ -128,15 +134,17 @@ class ServedSection(Section):
     name: str | None = None
     pool: str = "default"
     aliases: tuple[str, ...] = ()
-    kv_capacity: Tokens | None = None
-    context: Tokens | None = None
-    slots: int | None = None
-    block_tokens: int | None = None
+    kv_capacity: SomeTokens | None = None
+    context: SomeTokens | None = None
+    slots: Count | None = None
+    block_tokens: Count | None = None
     reservation: Literal["upfront", "incremental", "sglang", "measured"] | None = None
-    prefill_rate: float | None = None
+    prefill_rate: Rate | None = None
+    host_rate: Rate | None = None
+    disk_rate: Rate | None = None
     decode_time: Duration | None = None
-    prefill_window: Tokens | None = None
-    prefill_step: Tokens | None = None
+    prefill_window: SomeTokens | None = None
+    prefill_step: SomeTokens | None = None
     kv_events: str | None = None
     kv_replay: str | None = None
     kv_topic: str = ""
@@ -239,12 +247,16 @@ class TenantSection(Section):
     """One tenant: its weight among those who wait, and its budget of KV token-seconds."""
 
     name: str
-    weight: float = 1.0
-    kv_token_seconds_per_s: float | None = None
-    kv_burst_token_seconds: float | None = None
-    most_running: int | None = None
-    most_waiting: int | None = None
+    weight: Rate = 1.0
+    kv_token_seconds_per_s: Rate | None = None
+    kv_burst_token_seconds: Rate | None = None
+    most_running: Count | None = None
+    most_waiting: Annotated[int, Field(ge=0)] | None = None
     separate_prefixes: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kv_burst_token_seconds is not None and self.kv_token_seconds_per_s is None:
+            raise ValueError("kv_burst_token_seconds goes with kv_token_seconds_per_s, at which it fills")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +332,11 @@ class FleetConfig(Section):
     price: tuple[PriceSection, ...] = ()
     claim: tuple[ClaimSection, ...] = ()
     directory: Path = field(default_factory=Path.cwd)
+
+    def __post_init__(self) -> None:
+        names = [tenant.name for tenant in self.tenant]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"tenant '{min(twice)}' has two sections")
 
 
 _FLEET = TypeAdapter(FleetConfig)
