@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import redis.asyncio
 from sharing_gateway import Gateway
 from valkey_server import Valkey
 
@@ -124,6 +125,23 @@ async def test_a_store_that_dies_is_lived_without_and_found_again(tmp_path: Path
             await until(lambda: two.peer_blocks == 700 and one.peer_blocks == 200, "all is shared again")
             assert two.sharing.problems() == one.sharing.problems() == []
     finally:
+        server.kill()
+
+
+async def test_sharing_goes_on_and_says_so_when_the_store_holds_a_name_that_is_none(tmp_path: Path) -> None:
+    server = Valkey(tmp_path)
+    server.start()
+    one = Gateway(server.url, "a", lease_s=2)
+    store = redis.asyncio.Redis(port=server.port)
+    try:
+        async with running(one):
+            await until(lambda: not one.sharing.problems(), "it shares")
+            await store.hset("{test}:booked", b"\xff\xfe", b"no gateway's")
+            await until(lambda: bool(one.sharing.problems()), "it says that something is wrong")
+            await store.hdel("{test}:booked", b"\xff\xfe")
+            await until(lambda: not one.sharing.problems(), "it shares again")
+    finally:
+        await store.aclose()
         server.kill()
 
 

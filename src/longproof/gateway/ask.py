@@ -16,7 +16,7 @@ Json = dict[str, Any]
 class Ask:
     """A body that was read and parsed once.
 
-    `body` are the client's bytes, which go upstream unchanged but for what `proxy` must add. `fields` is the parsed
+    `body` are the client's bytes, which go upstream unchanged but for what `wire_body` adds. `fields` is the parsed
     body: whoever has read the prompt out of it may call `forget_prompt`, so that a long prompt is not held twice for
     as long as its answer takes. `output_tokens` is the allowance asked for, all choices together; None = none was
     named. `salt` separates this request's prefixes from everybody else's (vLLM's ``cache_salt``, and the tenant's own

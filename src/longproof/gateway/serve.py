@@ -22,7 +22,7 @@ import platformdirs
 from longproof.clock import NS_PER_S, Clock, SystemClock
 from longproof.domain.deployment import Deployment
 from longproof.domain.units import format_tokens
-from longproof.gateway.config import FleetConfig, GatewaySection
+from longproof.gateway.config import FleetConfig
 from longproof.gateway.deciding import Deciding, deciding_for
 from longproof.gateway.desk import Desk
 from longproof.gateway.exchange import Surroundings
@@ -69,7 +69,7 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
     logging.getLogger("longproof.gateway").setLevel(logging.INFO)
     section, clock = config.gateway, SystemClock()
     async with AsyncExitStack() as closing:
-        state = state_directory(section)
+        state = state_directory(config)
         standing = await standing_replicas(config, state / "engines")
         closing.push_async_callback(stop_all, standing)
         supervision = Supervision(standing)
@@ -90,11 +90,12 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         watch = watch_fleet(met, desk, deciding.controller, deciding.router, clock, recognition.back)
         prefixes = KeptPrefixes(met.counting, deciding.router, state / "prefixes")
         sharing = _sharing(config, deciding, desk, clock)
-        sight = sight_of(section, desk, meter, deciding, watch, prefixes, sharing, recognition.problems)
+        fleet = Fleet(tuple(one.replica for one in met.replicas), upstream, int(clock.wall().timestamp()))
+        sight = sight_of(section, desk, meter, deciding, watch, prefixes, fleet, sharing, recognition.problems)
         closing.push_async_callback(asyncio.to_thread, sight.close)
         around = Surroundings(
             desk=desk,
-            fleet=Fleet(tuple(one.replica for one in met.replicas), upstream, int(clock.wall().timestamp())),
+            fleet=fleet,
             counting=met.counting,
             meter=sight.meter,
             clock=clock,
@@ -148,10 +149,11 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         return await listener.close()
 
 
-def state_directory(section: GatewaySection) -> Path:
+def state_directory(config: FleetConfig) -> Path:
     """Where usage and engine logs are kept: as configured, else the user's own, one per port."""
+    section = config.gateway
     if section.state is not None:
-        return section.state
+        return config.directory / section.state
     if section.port == 0:
         return Path(tempfile.mkdtemp(prefix="longproof-gateway-"))
     return platformdirs.user_state_path("longproof") / f"gateway-{section.port}"
@@ -194,11 +196,15 @@ def _enforced(limits: ProvenLimits) -> str:
 def _meter(config: FleetConfig, state: Path, clock: Clock) -> UsageMeter:
     directory = state / "usage"
     directory.mkdir(parents=True, exist_ok=True)
-    settings = MeterSettings(
-        gateway=config.gateway.name,
-        book=price_book(config.price),
-    )
-    return UsageMeter(directory, open_ledger(config.gateway.ledger or directory / "ledger.sqlite"), settings, clock)
+    settings = MeterSettings(gateway=config.gateway.name, book=price_book(config.price))
+    return UsageMeter(directory, open_ledger(_ledger(config, directory)), settings, clock)
+
+
+def _ledger(config: FleetConfig, usage: Path) -> str | Path:
+    address = config.gateway.ledger
+    if address is None:
+        return usage / "ledger.sqlite"
+    return address if "://" in address else config.directory / address
 
 
 def _sharing(config: FleetConfig, deciding: Deciding, desk: Desk, clock: Clock) -> Sharing | None:

@@ -178,8 +178,13 @@ class Sharing:
                 await self._tell_prompts()
             except StoreLost as problem:
                 self._lost(str(problem))
-                known = -1, -1
-                await asyncio.sleep(self._rule.again_s)
+            except Exception as problem:  # what others have put there must not end the telling for good
+                _log.exception("telling other gateways")
+                self._lost(f"{type(problem).__name__}: {problem}")
+            else:
+                continue
+            known = -1, -1
+            await asyncio.sleep(self._rule.again_s)
 
     async def _exchange(self, *, changed: bool, takes: int) -> None:
         self._number += 1
@@ -225,6 +230,8 @@ class Sharing:
                             self._hear(heard)
             except StoreLost:
                 pass  # what is wrong is told by `_tell`, which asks at every beat
+            except Exception:
+                _log.exception("listening to other gateways")
             await asyncio.sleep(self._rule.again_s)
 
     def _hear(self, heard: Heard) -> None:

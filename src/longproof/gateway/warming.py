@@ -148,7 +148,6 @@ class Warming:
             kept.problem = f"replica {dispatch.replica} answered {answer.status}: {body[:200].decode(errors='replace')}"
             return Ended(kind=EndKind.REJECTED)
         kept.problem = None
-        self._around.desk.first_token(dispatch.id)
         usage = usage_in(body) or Usage()
         return Ended(
             kind=EndKind.COMPLETED,

@@ -22,7 +22,7 @@ from longproof.domain.events import EngineSample
 from longproof.domain.fleet import ReplicaState
 from longproof.domain.kv_event import KvEvent
 from longproof.engines.base import Engine
-from longproof.errors import EngineMisbehaved, EngineUnreachable, UserError
+from longproof.errors import EngineMisbehaved, EngineSilent, EngineUnreachable, UserError
 from longproof.gateway.index_check import CheckRules, IndexCheck, Probed
 from longproof.gateway.index_health import IndexHealth, IndexState
 from longproof.gateway.kv_feed import KvFeed
@@ -110,7 +110,11 @@ class Watch:
         self._watched, self._sees, self._act, self._clock, self._rules = watched, sees, act, clock, rules
         self._engines = {one.name: one.engine for one in watched}
         self._health = {
-            one.name: ReplicaHealth(up=one.engine is not None, silent_after_ns=int(rules.silent_after_s * NS_PER_S))
+            one.name: ReplicaHealth(
+                up=one.engine is not None,
+                silent_after_ns=int(rules.silent_after_s * NS_PER_S),
+                reason="" if one.engine is not None else "it has not answered since the gateway started",
+            )
             for one in watched
         }
         self._trusted = {one.name: True for one in watched if one.sources}
@@ -186,9 +190,10 @@ class Watch:
             news = health.answered(sample)
         except (TimeoutError, UserError) as problem:
             news = health.silent(f"no answer: {problem or 'time-out'}", self._clock.now_ns())
+        except EngineSilent as problem:
+            news = health.silent(problem.what, self._clock.now_ns())
         except EngineUnreachable as problem:
-            late = "Timeout" in problem.what
-            news = health.silent(problem.what, self._clock.now_ns()) if late else health.refused(problem.what)
+            news = health.refused(problem.what)
         except EngineMisbehaved:
             news = health.answered(None)  # it answers; it has no metrics
         if news is not None:

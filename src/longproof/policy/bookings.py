@@ -108,7 +108,8 @@ class Bookings:
         self.changes += 1
         replica = self._replicas[request.replica]
         if request.phase is Phase.DECODING:
-            replica.end_answer()
+            replica.end_answer(request.reported_ns, request.foreseen_ns)
+            request.reported_ns, request.foreseen_ns = 0, 0.0
         else:
             sent_ns = request.dispatched_ns if request.phase is Phase.PREFILLING else None
             replica.end_prefill(request.booked_tokens, request.prefill_ns, sent_ns, now_ns)
@@ -138,11 +139,15 @@ class Bookings:
 
     def grow(self, request: Request, output_tokens: int, now_ns: int) -> bool:
         """It has produced so many tokens. False: the ledger has no room for them."""
-        more, took_ns = output_tokens - request.output_tokens, now_ns - request.output_at_ns
+        # the first token's time is not in it, but that of the prefill
+        more, took_ns = output_tokens - max(1, request.output_tokens), now_ns - request.output_at_ns
         request.output_tokens, request.output_at_ns = output_tokens, now_ns
         if request.replica is None:
             return True
-        self._replicas[request.replica].decoded(more, took_ns)
+        foreseen_ns = self._replicas[request.replica].decoded(more, took_ns)
+        if foreseen_ns:
+            request.reported_ns += took_ns
+            request.foreseen_ns += foreseen_ns
         tokens = request.arrival.input_tokens + output_tokens
         request.hold(tokens, now_ns)
         if tokens <= request.charged_tokens:

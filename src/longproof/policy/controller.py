@@ -50,7 +50,7 @@ class Controller:
     def __init__(self, config: ControllerConfig, router: Router) -> None:
         self.config = config
         self._router = router
-        self._replicas = {rule.name: Replica(rule, config.watermark, config.breaker) for rule in config.replicas}
+        self._replicas = {rule.name: Replica(rule, config) for rule in config.replicas}
         self._groups = groups_of(config, self._replicas)
         self._group_list = tuple(dict.fromkeys(self._groups.values()))
         self._tenants = Tenants(config)
