@@ -10,10 +10,12 @@ import pytest
 from longproof.errors import UsageError
 from longproof.gateway.config import FleetConfig, config_from, read_config
 from longproof.gateway.keys import key_digest
-from longproof.gateway.rules import controller_config, key_rules, price_book, routing_rule
+from longproof.gateway.rules import controller_config, key_rules, price_book, restore_costs, routing_rule
 from longproof.gateway.serve import state_directory
 from longproof.policy.metering import Kind
+from longproof.policy.routing import RestoreCost
 
+NAN, INF = float("nan"), float("inf")
 FILE = """
 [gateway]
 port = 9000
@@ -71,12 +73,46 @@ def test_every_section_becomes_a_rule_when_the_file_is_whole(tmp_path: Path, mon
     # without a burst of its own: a minute of the rate
     assert budget is not None
     assert (rules.tenants[0].weight, budget.burst_token_seconds) == (2, 60_000)
-    assert routing_rule(config).pools.long_from_tokens is None
+    assert routing_rule(config, {}).pools.long_from_tokens is None
     first, second = key_rules(config)
     assert (first.digest, second.digest) == (key_digest("sk-a"), key_digest("sk-b"))
     assert first.prefix_salt == second.prefix_salt != ""  # one tenant, one cache
     sku = price_book(config.price).skus[0]
     assert (sku.prices.of(Kind.INPUT_COLD), sku.prices.of(Kind.OUTPUT)) == (250_000, 1_000_000)
+
+
+def test_restoring_from_memory_and_disk_costs_what_the_rates_say() -> None:
+    replicas = [{"url": "http://a", "host_rate": 50_000, "disk_rate": 2_000}, {"url": "http://b"}]
+    told, silent = config_from({"replica": replicas}, where=Path("fleet.toml")).replica
+    costs = restore_costs({"a": told, "b": silent})
+    assert costs == {"a": RestoreCost(host_ns_per_token=20_000, disk_ns_per_token=500_000)}
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "wrong"),
+    [
+        *(("replica", key, wrong) for key in ("prefill_rate", "host_rate", "disk_rate") for wrong in (0, -5, NAN, INF)),
+        *(("replica", key, 0) for key in ("slots", "kv_capacity", "context", "block_tokens", "prefill_window")),
+        *(("replica", key, -1) for key in ("slots", "kv_capacity", "context", "prefill_step")),
+        *(("tenant", "weight", wrong) for wrong in (0, -1, NAN, INF)),
+        *(("tenant", "kv_token_seconds_per_s", wrong) for wrong in (0, -1, NAN, INF)),
+        *(("tenant", "kv_burst_token_seconds", wrong) for wrong in (0, NAN, INF, 5)),  # 5: of what rate?
+        ("tenant", "most_running", 0),
+        ("tenant", "most_waiting", -1),
+    ],
+)
+def test_a_number_that_cannot_be_meant_is_refused_with_its_place(section: str, key: str, wrong: float) -> None:
+    document: dict[str, object] = {"replica": [{"url": "http://a"}]}
+    document[section] = [{"url": "http://a", key: wrong} if section == "replica" else {"name": "t", key: wrong}]
+    with pytest.raises(UsageError) as refused:
+        config_from(document, where=Path("fleet.toml"))
+    assert f"{section}.0" in str(refused.value)
+    assert key in str(refused.value)
+
+
+def test_a_tenant_with_two_sections_is_refused() -> None:
+    with pytest.raises(UsageError, match="tenant 't' has two sections"):
+        config_from({"replica": [{"url": "http://a"}], "tenant": [{"name": "t"}] * 2}, where=Path("fleet.toml"))
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from longproof.policy.decision_record import (
     Sampled,
     Ticked,
 )
-from longproof.policy.peers import FleetUse, ReplicaUse, StageUse
+from longproof.policy.peers import FleetUse, ReplicaUse, StageUse, TenantUse
 from longproof.policy.routing import RoutingRule
 from longproof.testing.controllers import replica_rule
 
@@ -115,7 +115,9 @@ def run(seed: int, sink: Callable[[LogEntry], None], steps: int = 400) -> None:
             recorded.on_kv_event("a", event, now_ns)
         elif chance.random() < 0.3:
             use = {"a": ReplicaUse(stages={"kv": StageUse(blocks=chance.randrange(40), requests=1)}, decoding=1)}
-            recorded.on_peers(FleetUse(replicas=use), chance.choice([1, 3]), now_ns, told=chance.random() < 0.5)
+            spent = TenantUse(spent_token_ms=10 * number, expected_token_ms=chance.randrange(9_000), left_token_ms=-5)
+            peers = FleetUse(replicas=use, tenants={"t1": spent})
+            recorded.on_peers(peers, chance.choice([1, 3]), now_ns, told=chance.random() < 0.5)
         else:
             recorded.on_replica("b", chance.choice([ReplicaState.UP, ReplicaState.DOWN]), now_ns)
             recorded.on_tick(now_ns)

@@ -114,6 +114,7 @@ def test_ended_requests_are_counted_by_how_they_ended() -> None:
     metrics.add(life(spent=used(ending=EndKind.CANCELLED, first_ns=None)))
     metrics.add(life(**never_sent, refusal=refused))
     metrics.add(life(**never_sent))  # left while it waited
+    metrics.add(life(arrival=replace(asked(), streamed=False, model="whole")))  # its first token is its last
     metrics.add(
         life(spent=used(ending=EndKind.REJECTED, first_ns=None), refusal=refused)
     )  # no engine would, then we would not
@@ -122,10 +123,11 @@ def test_ended_requests_are_counted_by_how_they_ended() -> None:
         end: value(found, "requests_total", model="m", ending=end) for end in ("completed", "cancelled", "refused")
     }
     assert counts == {"completed": 1, "cancelled": 2, "refused": 2}
-    # first token 5 s, arrival 1 s: 4 s; ended 9 s: 8 s; sent 2 s: waited 1 s, three times
+    # first token 5 s, arrival 1 s: 4 s; ended 9 s: 8 s; sent 2 s: waited 1 s, four times
     assert value(found, "ttft_seconds_sum", model="m", pool="long") == 4
+    assert not any(name.endswith("ttft_seconds_sum") and ("model", "whole") in labels for name, labels in found)
     assert value(found, "request_seconds_sum", model="m", pool="long") == 8
-    assert value(found, "queue_wait_seconds_sum", pool="long") == 3
+    assert value(found, "queue_wait_seconds_sum", pool="long") == 4
     assert value(found, "input_tokens_total", model="m", cache="hit") == 800
     assert value(found, "input_tokens_total", model="m", cache="miss") == 1_200
     assert value(found, "output_tokens_total", model="m") == 14

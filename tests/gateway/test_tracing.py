@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -128,6 +129,14 @@ def test_phases_have_the_times_of_the_life(collector: Collector) -> None:
     }
     assert times == {"chat m": (1, 10), "queue": (1, 3), "prefill": (3, 8), "decode": (8, 10)}
     assert collector.spans["chat m"].parent_span_id == b""
+
+
+def test_an_answer_that_comes_whole_is_not_taken_apart(collector: Collector) -> None:
+    whole = replace(life().arrival, streamed=False)
+    traced(collector, {}, life(arrival=whole))
+    answer = collector.spans["answer"]
+    assert collector.spans.keys() == {"chat m", "queue", "answer"}
+    assert (answer.end_time_unix_nano - answer.start_time_unix_nano) // S == 7
 
 
 def test_a_span_says_what_was_used_and_nothing_of_what_was_said(collector: Collector) -> None:

@@ -112,6 +112,9 @@ def test_what_others_spent_only_rises_when_gateways_come_and_go() -> None:
     spent.heard("b", FleetUse())
     spent.heard("b", says(50))
     assert total(says(700), says(50)) == 250
+    spent.heard("a", says(600))  # late
+    spent.heard("a", FleetUse())
+    spent.heard("a", says(700))
     assert total() == 250  # both have gone
     spent.heard("a", says(700))
     spent.heard("a", says(710))

@@ -52,7 +52,7 @@ async def check_config(config: FleetConfig, proven: Proven, *, within_s: float, 
     problems: list[str] = []
     KeyRing.of(key_rules(config))
     price_book(config.price)
-    routing_rule(config)
+    routing_rule(config, {})
     controller_config(config, (), {})
     problems += await asyncio.to_thread(lambda: list(config_problems(config, state)))
     for number, engine in enumerate(config.engine):

@@ -110,11 +110,12 @@ class ServedSection(Section):
     to. `kv_capacity`, `context`, `slots`, `block_tokens` overrule what it tells. `reservation`: "upfront" (input and
     output at entry), "incremental" (the input alone), "sglang", or "measured" (the input and what outputs turn out to
     be); default: by its kind. `prefill_rate` (tokens/s) and `decode_time` (one token of one stream) are what
-    predictions rest on; `prefill_window`: uncached tokens that may be in prefill there at once (default: one step of
-    the engine where `prefill_rate` is given, else no bound); `prefill_step`: what one long prompt gets of an engine's
-    step beside others (default: as the engine tells). `kv_events`, `kv_replay`, `kv_topic`: where vLLM or SGLang
-    publish what their prefix cache holds. `tokenizer`: the model's directory, tokenizer.json or GGUF.
-    `usage_in_streams` false: it does not take `stream_options`.
+    predictions rest on; `host_rate`, `disk_rate`: cached tokens/s that come back from host memory and from disk
+    (default: in a fifth and in seven tenths of the time it takes to prefill them); `prefill_window`: uncached tokens
+    that may be in prefill there at once (default: one step of the engine where `prefill_rate` is given, else no bound);
+    `prefill_step`: what one long prompt gets of an engine's step beside others (default: as the engine tells).
+    `kv_events`, `kv_replay`, `kv_topic`: where vLLM or SGLang publish what their prefix cache holds. `tokenizer`: the
+    model's directory, tokenizer.json or GGUF. `usage_in_streams` false: it does not take `stream_options`.
     """
 
     name: str | None = None
@@ -126,6 +127,8 @@ class ServedSection(Section):
     block_tokens: Count | None = None
     reservation: Literal["upfront", "incremental", "sglang", "measured"] | None = None
     prefill_rate: Amount | None = None
+    host_rate: Amount | None = None
+    disk_rate: Amount | None = None
     decode_time: Patience | None = None
     prefill_window: SomeTokens | None = None
     prefill_step: SomeTokens | None = None
@@ -342,6 +345,11 @@ class FleetConfig(Section):
     price: tuple[PriceSection, ...] = ()
     claim: tuple[ClaimSection, ...] = ()
     directory: Path = field(default_factory=Path.cwd)
+
+    def __post_init__(self) -> None:
+        names = [tenant.name for tenant in self.tenant]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"tenant '{min(twice)}' has two sections")
 
 
 _FLEET = TypeAdapter(FleetConfig)

@@ -50,7 +50,7 @@ def deciding_for(config: FleetConfig, proven: Mapping[str, ProvenLimits], met: M
     """Knows all replicas; those that did not answer are down. UserError for rules that are none, or a log that cannot
     be written."""
     rules = controller_config(config, (one.ruled.rule for one in met.replicas), proven)
-    routing, log = routing_rule(config), None
+    routing, log = routing_rule(config, {one.replica.name: one.standing.section for one in met.replicas}), None
     if config.gateway.decision_log is None:
         router = PrefixRouter(routing)
         controller: Controller | Recorded = Controller(rules, router)

@@ -44,8 +44,9 @@ class Life:
 
     @property
     def ttft_ns(self) -> int | None:
-        """From arrival to the first token, waiting included; None where none came."""
-        first_ns = None if self.spent is None else self.spent.first_token_ns
+        """From arrival to the first token, waiting included; None where none came, and for an answer that comes whole,
+        whose first token nobody sees."""
+        first_ns = None if self.spent is None or not self.arrival.streamed else self.spent.first_token_ns
         return None if first_ns is None else first_ns - self.arrived_ns
 
 

@@ -69,7 +69,7 @@ METRICS: dict[str, GatewayMetric] = {
         _metric(
             _H,
             "ttft_seconds",
-            "From arrival to the first output token, waiting included; of requests that got one.",
+            "From arrival to the first output token, waiting included; of streams that got one.",
             "model",
             "pool",
         ),

@@ -6,8 +6,9 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping
 
+from longproof.domain.units import NS_PER_S
 from longproof.errors import UsageError
-from longproof.gateway.config import FleetConfig, KeySection, PriceSection, TenantSection
+from longproof.gateway.config import FleetConfig, KeySection, PriceSection, ServedSection, TenantSection
 from longproof.gateway.keys import KeyRule, key_digest
 from longproof.policy.claim_gate import ProvenLimits
 from longproof.policy.controller_config import (
@@ -21,7 +22,7 @@ from longproof.policy.controller_config import (
 )
 from longproof.policy.metering import PriceBook, Prices, Sku, micro_usd
 from longproof.policy.pools import PoolRule
-from longproof.policy.routing import RoutingRule
+from longproof.policy.routing import RestoreCost, RoutingRule
 
 _DIGEST_DIGITS = 64
 
@@ -58,8 +59,18 @@ def controller_config(
         raise UsageError(f"the configuration cannot be meant: {problem}", advice="mend those numbers") from None
 
 
-def routing_rule(config: FleetConfig) -> RoutingRule:
-    """What the router works by."""
+def restore_costs(sections: Mapping[str, ServedSection]) -> dict[str, RestoreCost]:
+    """What bringing cached tokens back costs, by replica, where its section says."""
+    found: dict[str, RestoreCost] = {}
+    for name, section in sections.items():
+        host, disk = (None if rate is None else NS_PER_S / rate for rate in (section.host_rate, section.disk_rate))
+        if host is not None or disk is not None:
+            found[name] = RestoreCost(host_ns_per_token=host, disk_ns_per_token=disk)
+    return found
+
+
+def routing_rule(config: FleetConfig, sections: Mapping[str, ServedSection]) -> RoutingRule:
+    """What the router works by. `sections`: of the replicas, by name."""
     pools = config.pools
     try:
         rule = PoolRule(
@@ -71,7 +82,7 @@ def routing_rule(config: FleetConfig) -> RoutingRule:
         )
     except ValueError as problem:
         raise UsageError(f"[pools] cannot be meant: {problem}", advice="mend those numbers") from None
-    return RoutingRule(pools=rule)
+    return RoutingRule(pools=rule, restore=restore_costs(sections))
 
 
 def key_rules(config: FleetConfig) -> list[KeyRule]:

@@ -4,6 +4,7 @@
                        ├─ queue            arrival ─▶ sent                       (again for every attempt: the last)
                        ├─ prefill                     sent ─▶ first token
                        ├─ decode                              first token ────▶ end
+                       ├─ answer                      sent ───────────────────▶ end    of one that comes whole, instead
                        └─ the engine's own spans: it gets our span as its parent, in `traceparent`
 
 Spans are made when a request has ended, from its `Life`: the data path only hands out ids. Names of attributes are
@@ -155,7 +156,9 @@ def _phases(life: Life) -> list[tuple[str, int, int]]:
         return [("queue", life.arrived_ns, life.ended_ns)]
     found = [("queue", life.arrived_ns, sent_ns)]
     first_ns = None if life.spent is None else life.spent.first_token_ns
-    if life.spent is not None and life.spent.ending != "rejected":
+    if life.spent is not None and life.spent.ending != "rejected" and not life.arrival.streamed:
+        found.append(("answer", sent_ns, life.ended_ns))
+    elif life.spent is not None and life.spent.ending != "rejected":
         found.append(("prefill", sent_ns, life.ended_ns if first_ns is None else first_ns))
         if first_ns is not None:
             found.append(("decode", first_ns, life.ended_ns))

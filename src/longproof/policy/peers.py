@@ -79,18 +79,18 @@ class SpentElsewhere:
     nothing back, and one that is met has spent nothing yet, as far as this one is concerned."""
 
     def __init__(self) -> None:
-        self._heard: dict[str, Mapping[str, TenantUse]] = {}
+        self._heard: dict[str, dict[str, int]] = {}
         self._spent: dict[str, int] = {}
 
     def heard(self, gateway: str, use: FleetUse) -> None:
-        """What a gateway says, the newest last. One that has long been silent is met anew."""
-        before = self._heard.pop(gateway, use.tenants)
-        self._heard[gateway] = use.tenants
+        """What a gateway says; again, or late, does no harm. One that has long been silent is met anew."""
+        told = {name: tenant.spent_token_ms for name, tenant in use.tenants.items()}
+        before = self._heard.pop(gateway, told)
+        self._heard[gateway] = before | {name: max(spent, before.get(name, 0)) for name, spent in told.items()}
         if len(self._heard) > _MOST_REMEMBERED:
             del self._heard[next(iter(self._heard))]
-        for name, tenant in use.tenants.items():
-            more = tenant.spent_token_ms - before.get(name, _UNSPENT).spent_token_ms
-            self._spent[name] = self._spent.get(name, 0) + max(0, more)
+        for name, spent in told.items():
+            self._spent[name] = self._spent.get(name, 0) + max(0, spent - before.get(name, 0))
 
     def put_into(self, use: FleetUse) -> FleetUse:
         """`use` of those who are there, with what all have spent."""
