@@ -177,6 +177,11 @@ async def test_degraded_by_block_size_when_it_could_be_translated_but_is_not_as_
         await found.becomes(IndexState.DEGRADED, "the engine's blocks are of 8 tokens, not of 16 (block_tokens)")
 
 
+async def test_degraded_by_seed_when_hashes_do_not_hang_together() -> None:
+    async with fleet(KvEvents(foreign_parents=True)) as found:
+        await found.becomes(IndexState.DEGRADED, "the hashes of events do not hang together (another seed)")
+
+
 async def test_degraded_by_tokenizer_when_ours_makes_other_ids(tmp_path: Path) -> None:
     async with fleet(KvEvents(), tokenizer=write_tokenizer_files(tmp_path, off_by=1)) as found:
         await found.becomes(IndexState.DEGRADED, "our tokenizer or template is not the engine's")
@@ -214,6 +219,16 @@ async def test_ok_again_and_trusted_when_the_engine_comes_back_as_it_should_be()
         await until(lambda: ReplicaState.RESTARTED in found.controller.states)
         await until(lambda: found.health()[0] is IndexState.OK)
         assert found.watch.why_down("a") == ""
+
+
+async def test_ok_again_when_an_engine_of_other_blocks_comes_back_with_those_it_announced() -> None:
+    async with fleet(KvEvents(block_tokens=8), wait_s=2) as found:
+        await found.becomes(IndexState.DEGRADED, "of 8 tokens, not of 16 (block_tokens)")
+        found.engine.crash()
+        found.engine.kv_publisher._block = 16
+        await until(lambda: ReplicaState.DOWN in found.controller.states)
+        await asyncio.to_thread(found.engine.start)
+        await found.becomes(IndexState.OK)
 
 
 async def test_a_probe_cannot_be_made_when_nobody_counts() -> None:

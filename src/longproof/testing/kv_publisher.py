@@ -31,11 +31,11 @@ class KvEvents:
 
     `wire` "map" is vLLM's form, "list" SGLang's. `hash_seed` changes every hash and nothing else. `block_tokens`: what
     the engine's blocks are (None = the dialect's). `shift_ids`: added to every token id, as if another tokenizer had
-    made them. `foreign_parents`: a block that follows another names it by a hash that was never told. `lose`: numbers
-    of messages that are only in the replay, `lose_for_ever`: that are not even there. `swap`: messages that are sent
-    after the one behind them; `double`: that are sent twice. `silent`: nothing is sent. `replay`: there is one, of
-    `buffer_messages`; `deaf`: it takes questions and answers none. `ports`: where it publishes and replays, 0 = any
-    free one; a process that takes another one's place needs its ports.
+    made them. `foreign_parents`: blocks are told one by one, and each names the one before it by a hash that was never
+    told, as of another seed. `lose`: numbers of messages that are only in the replay, `lose_for_ever`: that are not
+    even there. `swap`: messages that are sent after the one behind them; `double`: that are sent twice. `silent`:
+    nothing is sent. `replay`: there is one, of `buffer_messages`; `deaf`: it takes questions and answers none. `ports`:
+    where it publishes and replays, 0 = any free one; a process that takes another one's place needs its ports.
     """
 
     topic: str = ""
@@ -183,6 +183,9 @@ class KvPublisher:
             else:
                 run[0].append(key)
                 run[1].extend(number + self.events.shift_ids for number in array("I", ids))
+            if self.events.foreign_parents:
+                found += self._run(run, salt)
+                run = ([], [], key)
             held[key] = None
             parent = key
         return [*found, *self._run(run, salt)]
