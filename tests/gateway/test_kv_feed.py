@@ -167,6 +167,19 @@ def test_a_gap_is_told_when_messages_are_lost_for_ever() -> None:
         assert (state.gaps, state.sequence.missed) == (1, 2)
 
 
+def test_everything_is_learned_again_when_a_publisher_begins_anew_beside_its_cache() -> None:
+    with feeding(KvEvents(replay=True)) as (publisher, heard, _):
+        keep(publisher, 0)
+        keep(publisher, 0, 1)
+        keep(publisher, 0, 1, 3)
+        until(lambda: heard.held == names(0, 1, 3), "the blocks did not come")
+        publisher.anew()
+        until(lambda: publisher.subscriptions == 1, "the feed did not come back")
+        keep(publisher, 1, 2)
+        until(lambda: heard.held == names(1, 2), "the blocks did not come again")
+        assert len(heard.of(KvCleared)) == 1
+
+
 def test_a_gap_is_told_when_the_replay_answers_nothing() -> None:
     clock = FakeClock()
     with feeding(KvEvents(replay=True, deaf=True, lose=(1,)), clock=clock) as (publisher, heard, state):
