@@ -9,8 +9,9 @@ from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from longproof.gateway.ledger_journal import SLOTS
 from longproof.gateway.ledger_store import SqliteLedger
 from longproof.gateway.meter import MeterSettings, UsageMeter
 from longproof.gateway.ports import Admitted, MeterUnavailable, Spent
@@ -148,6 +149,14 @@ class Books(RuleBasedStateMachine):
         self.start()
         assert meter is not self.meter
         assert self.meter.state().recovered == len(lost)
+
+    @invariant()
+    def nothing_is_kept_of_those_that_ended(self) -> None:
+        if not hasattr(self, "meter"):
+            return
+        state, slots = self.meter.state(), self.meter._progress._free
+        assert (state.open_requests, state.unwritten) == (len(self.open), len(self.unwritten))
+        assert len(slots) == len(set(slots)) == SLOTS - len(self.open)
 
     def teardown(self) -> None:
         if not hasattr(self, "meter"):
