@@ -3,12 +3,13 @@
     python scripts/refresh_docs.py            exit 1 and a diff where a page says something else than the code
     python scripts/refresh_docs.py --write    writes the pages again
 
-Four kinds of text are taken over:
+Five kinds of text are taken over:
 
 - a ``console`` fence that begins with ``$ longproof … --help``: the rest of it is the command's output;
 - one that begins with ``$ longproof … examples/…``: likewise, over the evidence kept in examples/;
 - what stands between ``<!-- metrics -->`` and ``<!-- end -->``: the definitions in `longproof.claim.metrics`;
-- likewise ``<!-- gateway metrics -->``: the table of `longproof.gateway.metric_names`.
+- likewise ``<!-- gateway metrics -->``: the table of `longproof.gateway.metric_names`;
+- likewise ``<!-- fleet.toml -->``: every section and key of `longproof.gateway.config`.
 
 Writing also derives the claims of that evidence anew.
 """
@@ -16,6 +17,7 @@ Writing also derives the claims of that evidence anew.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import shutil
@@ -23,10 +25,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
+from inspect import getdoc
 from pathlib import Path
 
 from longproof.claim.derive import write_claim
 from longproof.claim.metrics import METRICS, Metric
+from longproof.gateway import config
 from longproof.gateway.metric_names import METRICS as GATEWAY_METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +44,45 @@ OUTPUT = re.compile(
 DEFINITIONS = re.compile(r"(?<=^<!-- metrics -->\n).*?(?=^<!-- end -->$)", re.M | re.S)
 
 GATEWAY_TABLE = re.compile(r"(?<=^<!-- gateway metrics -->\n).*?(?=^<!-- end -->$)", re.M | re.S)
+FLEET_OPTIONS = re.compile(r"(?<=^<!-- fleet.toml -->\n).*?(?=^<!-- end -->$)", re.M | re.S)
+SECTIONS: dict[str, type[config.Section]] = {
+    "[gateway]": config.GatewaySection,
+    "[gateway.tls]": config.TlsSection,
+    "[[replica]]": config.ReplicaSection,
+    "[[engine]]": config.EngineSection,
+    "[[replica]], [[engine]]": config.ServedSection,
+    "[pools]": config.PoolsSection,
+    "[queue]": config.QueueSection,
+    "[watermark]": config.WatermarkSection,
+    "[slo]": config.SloSection,
+    "[[tenant]]": config.TenantSection,
+    "[[key]]": config.KeySection,
+    "[[price]]": config.PriceSection,
+    "[[claim]]": config.ClaimSection,
+    "[shared]": config.SharedSection,
+}
+WRITTEN = {
+    "Tokens": "tokens",
+    "SomeTokens": "tokens",
+    "Duration": "duration",
+    "Patience": "duration",
+    "Bytes": "size",
+    "Count": "whole number",
+    "int": "whole number",
+    "float": "number",
+    "Amount": "number",
+    "Share": "0 to 1",
+    "Path": "path",
+    "str": "text",
+    "bool": "true or false",
+    "date": "date",
+    "OnExcess": '"reject", "warn" or "route"',
+    "tuple[str, ...]": "list of texts",
+    "dict[str, str]": "table of texts",
+    "dict[str, float]": "table of numbers",
+    "TlsSection": "section",
+}
+"""What each annotation of `longproof.gateway.config` is to whoever writes the file."""
 
 
 def pages() -> Iterator[Path]:
@@ -54,7 +98,8 @@ def renewed(page_text: str) -> str:
         page_text,
     )
     text = DEFINITIONS.sub(lambda _: "\n" + "\n".join(map(definition, METRICS.values())), text)
-    return GATEWAY_TABLE.sub(lambda _: gateway_table(), text)
+    text = GATEWAY_TABLE.sub(lambda _: gateway_table(), text)
+    return FLEET_OPTIONS.sub(lambda _: "\n" + "\n".join(map(fleet_section, SECTIONS, SECTIONS.values())), text)
 
 
 def printed(command: str) -> str:
@@ -96,6 +141,39 @@ def gateway_table() -> str:
         for metric in GATEWAY_METRICS.values()
     ]
     return "\n".join(["", "| Metric | Type | Labels | What it is |", "|---|---|---|---|", *rows, "", ""])
+
+
+def fleet_section(name: str, section: type[config.Section]) -> str:
+    """One section of a fleet.toml: what its keys mean, and how each is written."""
+    bases = section.__mro__[1:]
+    rows = [
+        f"| `{item.name}` | {written_as(item)} | {default_of(item)} |"
+        for item in fields(section)
+        if not any(item.name in vars(base).get("__annotations__", {}) for base in bases)
+    ]
+    meaning = getdoc(section) or ""
+    return "\n".join([f"## `{name}`", "", meaning, "", "| Key | Written as | Default |", "|---|---|---|", *rows, ""])
+
+
+def written_as(item: Field) -> str:
+    """An annotation in the words of the file."""
+    kinds = re.sub(r"Annotated\[(\w+), .*\]", r"\1", str(item.type)).removesuffix(" | None").split(" | ")
+    said = [WRITTEN.get(kind) or re.sub(r"Literal\[(.*)\]", r"\1", kind).replace(", ", " or ") for kind in kinds]
+    return " or ".join(said).replace("'", '"')
+
+
+def default_of(item: Field) -> str:
+    """What stands there where nothing is written; "required" where something must be."""
+    if item.default is MISSING:
+        return "required" if item.default_factory is MISSING else "none"
+    kind = WRITTEN.get(str(item.type).partition(" | ")[0], "")
+    if item.default in (None, (), ""):
+        return "none"
+    if kind == "duration":
+        return f'`"{item.default / 10**9:g}s"`'
+    if kind == "size":
+        return f'`"{item.default >> 20}MiB"`'
+    return f"`{json.dumps(item.default)}`"
 
 
 def main(arguments: list[str]) -> int:

@@ -13,6 +13,7 @@
     │   └── ConfigurationMismatch   a claim was asked about a configuration it does not describe
     └── EngineMisbehaved          the server under test broke its word: recorded as a finding, never a crash
         ├── EngineUnreachable       no connection, or it was lost
+        │   └── EngineSilent          a connection, and no answer in time
         ├── EngineProtocolError     an answer that is not what the protocol says
         └── EngineDied              the process we own ended
 
@@ -111,6 +112,10 @@ class EngineMisbehaved(LongproofError):  # noqa: N818 - named for what happened
 
 class EngineUnreachable(EngineMisbehaved):
     """No connection could be made, or it was lost before an answer."""
+
+
+class EngineSilent(EngineUnreachable):
+    """It was given as long as it had, and has not answered: it may only be busy."""
 
 
 class EngineProtocolError(EngineMisbehaved):

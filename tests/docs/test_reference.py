@@ -69,6 +69,21 @@ def test_every_metric_is_defined_when_the_metrics_page_is_read() -> None:
     assert defined == list(METRICS)
 
 
+def test_every_key_of_a_fleet_file_is_explained_when_its_section_is_read() -> None:
+    from longproof.gateway import config
+
+    script = refresh_docs()
+    sections = {kind for name, kind in vars(config).items() if name.endswith("Section") and kind is not config.Section}
+    assert set(script.SECTIONS.values()) == sections
+    silent: list[str] = []
+    for name, section in script.SECTIONS.items():
+        meaning, _, table = script.fleet_section(name, section).partition("| Key |")
+        keys = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+        assert keys
+        silent += [f"{name} {key}" for key in keys if f"`{key}`" not in meaning]
+    assert silent == []
+
+
 def test_every_exit_code_is_listed_when_the_code_defines_one() -> None:
     defined = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
     listed = {int(code) for code in re.findall(r"^\| (\d+) \|", page("reference/exit-codes.md"), re.MULTILINE)}

@@ -11,7 +11,7 @@ from longproof.domain.request import ChatMessage, ChatPrompt, GenerationRequest,
 from longproof.engines.link import Link, Refused
 from longproof.engines.metrics_text import largest, metric_values, names, total
 from longproof.engines.openai import OpenAIEngine
-from longproof.errors import EngineProtocolError, EngineUnreachable
+from longproof.errors import EngineProtocolError, EngineSilent, EngineUnreachable
 from longproof.testing.scripted_http import Reply, ScriptedHttp
 
 CHAT = ChatPrompt(messages=(ChatMessage(role="system", content="s"), ChatMessage(role="user", content="é")))
@@ -174,7 +174,7 @@ async def test_call_says_what_came_instead_of_json() -> None:
 async def test_call_gives_up_when_the_server_is_silent() -> None:
     async with ScriptedHttp({"GET /a": Reply(before_s=60)}) as server:
         link = Link(server.url)
-        with pytest.raises(EngineUnreachable, match="ReadTimeout"):
+        with pytest.raises(EngineSilent, match="ReadTimeout"):
             await link.get_json("/a", timeout_s=0.6)
         await link.aclose()
         await link.aclose()

@@ -36,13 +36,15 @@ async def test_names_that_nothing_goes_by_are_problems_when_they_are_used() -> N
         found = await checked(
             replica=[{"url": url, "pool": "short"}],
             pools={"long_pool": "long"},
-            key=[{"name": "a", "sha256": "0" * 64, "models": ["gpt"]}],
+            key=[{"name": "a", "sha256": "0" * 64, "models": ["gpt"], "tenant": "research"}],
             price=[{"name": "standard", "pools": ["huge"]}],
+            tenant=[{"name": "research"}, {"name": "reserach", "weight": 2}],
+            slo={"min_hit": {"gtp": 0.5}},
         )
-    assert len(found.problems) == 3
-    assert "pool 'long'" in found.problems[0]
-    assert "pool 'huge'" in found.problems[1]
-    assert "model 'gpt'" in found.problems[2]
+    said = ("pool 'long'", "pool 'huge'", "[[tenant]] reserach has no key", "model 'gpt'", "model 'gtp'")
+    assert len(found.problems) == len(said)
+    for words, problem in zip(said, found.problems, strict=True):
+        assert words in problem
 
 
 async def test_a_window_that_the_cache_cannot_hold_is_a_problem_when_it_is_larger() -> None:

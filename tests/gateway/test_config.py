@@ -11,6 +11,7 @@ from longproof.errors import UsageError
 from longproof.gateway.config import FleetConfig, config_from, read_config
 from longproof.gateway.keys import key_digest
 from longproof.gateway.rules import controller_config, key_rules, price_book, routing_rule
+from longproof.gateway.serve import state_directory
 from longproof.policy.metering import Kind
 
 FILE = """
@@ -94,6 +95,53 @@ def test_the_place_is_named_when_something_is_wrong(change: dict[str, object], p
     with pytest.raises(UsageError) as refused:
         config_from({"engine": [{}], **change}, where=Path("fleet.toml"))
     assert f"fleet.toml: {place}: " in refused.value.problem
+
+
+@pytest.mark.parametrize(
+    ("section", "option", "value"),
+    [
+        ("gateway", "port", 65_536),
+        ("gateway", "count_workers", 0),
+        ("gateway", "most_connections", 0),
+        ("gateway", "body_limit", 0),
+        ("gateway", "silence", "0s"),
+        ("gateway", "trace_share", 1.5),
+        ("replica", "slots", -1),
+        ("replica", "block_tokens", 0),
+        ("replica", "prefill_rate", 0),
+        ("tenant", "most_running", 0),
+        ("key", "per_minute", 0),
+        ("key", "most_input_tokens", -1),
+    ],
+)
+def test_a_number_that_would_serve_nobody_is_refused_when_it_is_read(section: str, option: str, value: object) -> None:
+    needed: dict[str, object] = {"replica": {"url": "http://x"}, "tenant": {"name": "t"}, "key": {"name": "k"}}
+    written = {**needed.get(section, {}), option: value}  # type: ignore[dict-item]
+    document = {"engine": [{}], section: written if section == "gateway" else [written]}
+    with pytest.raises(UsageError) as refused:
+        config_from(document, where=Path("fleet.toml"))
+    assert option in refused.value.problem
+    assert str(value) in refused.value.problem or isinstance(value, str)
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"tenant": [{"name": "t", "kv_burst_token_seconds": 5}]}, "kv_token_seconds_per_s"),
+        ({"engine": [{"kind": "command", "url": "http://x"}]}, "command ="),
+        ({"claim": [{"path": "evidence", "on_excess": "route"}]}, "needs the pool"),
+    ],
+)
+def test_an_option_that_means_nothing_without_another_is_refused_when_it_stands_alone(
+    section: dict[str, object], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        config_from({"engine": [{}], **section}, where=Path("fleet.toml"))
+
+
+def test_paths_are_beside_the_file_when_they_are_relative(tmp_path: Path) -> None:
+    config = written(tmp_path, '[gateway]\nstate = "state"\n\n[[engine]]\n')
+    assert state_directory(config) == tmp_path / "state"
 
 
 def test_the_file_of_the_documentation_is_a_configuration_when_it_is_read(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from aiohttp.web import BaseRequest
 
 from longproof.clock import SystemClock
+from longproof.domain.fleet import FleetSnapshot
 from longproof.gateway import dashboard as dashboard_module
 from longproof.gateway.dashboard import Dashboard
 from longproof.gateway.errors import ApiError, Problem
@@ -113,6 +115,26 @@ async def test_nothing_is_told_when_the_key_is_wrong(headers: dict[str, str]) ->
     ):
         assert answer.status == 401
         assert "acme" not in await answer.text()
+
+
+async def test_views_go_on_when_one_could_not_be_made() -> None:
+    sources, broken = busy_fleet(SystemClock().now_ns), [False]
+
+    def fleet() -> FleetSnapshot:
+        if broken.pop():
+            raise RuntimeError("a bug of ours")
+        broken.append(False)
+        return sources.fleet()
+
+    dashboard = Dashboard(replace(sources, fleet=fleet), anybody, every_s=0.01)
+    async with served(dashboard) as (url, _, session), session.get(f"{url}/dashboard/events") as answer:
+        await next_event(answer)
+        await next_event(answer)
+        broken[:] = [False, True]
+        await until(lambda: broken == [False])  # the sample that failed
+        for _ in range(3):  # one view may have been on its way
+            name, _ = await next_event(answer)
+            assert name == "view"
 
 
 async def test_streams_end_when_the_gateway_drains() -> None:

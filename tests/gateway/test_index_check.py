@@ -19,7 +19,7 @@ from longproof.engines.registry import connect
 from longproof.gateway.ask import Ask
 from longproof.gateway.counting import FleetCounting, ModelCounting
 from longproof.gateway.engine_count import EngineCount
-from longproof.gateway.index_check import CheckRules, Probed
+from longproof.gateway.index_check import CheckRules, IndexCheck, Probed
 from longproof.gateway.index_health import IndexState, Mark, diagnose, over_credit, running_trouble, wrong_size
 from longproof.gateway.kv_sequence import Sequence
 from longproof.gateway.kv_stream import FeedState, KvSource
@@ -154,6 +154,20 @@ async def test_the_index_is_ok_when_the_probes_blocks_come(wire: str) -> None:
         await found.becomes(IndexState.OK)
         assert found.controller.blocks
         assert found.controller.samples > 0
+
+
+async def test_the_index_is_degraded_when_the_check_itself_fails() -> None:
+    async def count(_: Ask) -> Counted:
+        raise RuntimeError("a bug of ours")
+
+    link = Link("http://127.0.0.1:9")
+    one = Probed(replica="a", model=MODEL, link=link, block_tokens=16, states=())
+    check = IndexCheck([one], CheckRules(count=count, retry_s=0.01), lambda _: None)
+    check.start()
+    await until(lambda: check.health()[0].state is IndexState.DEGRADED)
+    assert "log says how" in check.health()[0].reason
+    await check.close()
+    await link.aclose()
 
 
 async def test_the_index_is_ok_when_the_engine_seeds_its_hashes_in_its_own_way() -> None:

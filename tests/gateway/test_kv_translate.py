@@ -91,6 +91,13 @@ def test_blocks_are_refused_when_sizes_do_not_fit() -> None:
     assert translator.engine_block_tokens == {24: 2}
 
 
+def test_few_sizes_are_remembered_when_a_publisher_tells_of_any() -> None:
+    translator = Translator(block_tokens=4)
+    for size in range(1, 200):
+        run(translator, stored(IDS[:4], size=size))
+    assert len(translator.engine_block_tokens) == 64
+
+
 def test_a_block_stays_when_another_tier_holds_it_still() -> None:
     translator = Translator(block_tokens=4)
     events = run(translator, stored(IDS[:4], size=4), stored(IDS[:4], size=4, tier=Tier.HOST), removed(1))

@@ -279,10 +279,13 @@ def test_usage_waits_on_the_disk_when_the_database_is_away(tmp_path: Path) -> No
         meter._fold()  # pyright: ignore[reportPrivateUsage] - the thread's turn, at a time of our choosing
     state = meter.state()
     assert state.problem == "fickle: the database is away"
-    assert state.journal_bytes > 0
-    assert len(list(tmp_path.glob("journal-*"))) == 3
+    segments = list(tmp_path.glob("journal-*"))
+    assert len(segments) == 3
+    assert state.journal_bytes == sum(path.stat().st_size for path in segments)
+    assert Journal(tmp_path).pending_bytes == state.journal_bytes  # as a next start would find it
     ledger.away = False
     meter.close()
+    assert meter.state().journal_bytes == 0
     assert [intent.request_id for intent, _ in settled_in(tmp_path)] == ["0", "1", "2"]
 
 
@@ -351,7 +354,24 @@ def test_a_row_comes_back_as_it_was_when_read_from_the_journal(tmp_path: Path) -
     assert isinstance(intent, Intent)
     assert intent.request_id == 'a "quoted"\nname'
     meter.close()
-    assert Journal(tmp_path).pending_bytes() == 0
+    assert Journal(tmp_path).pending_bytes == 0
+
+
+def test_a_segment_is_folded_once_it_is_closed_when_rows_go_on_coming(tmp_path: Path) -> None:
+    meter = meter_in(tmp_path, fold_every_s=600)
+    meter.start()
+    journal = meter._journal  # pyright: ignore[reportPrivateUsage]
+    meter.admitted(admitted("r1"))
+    (first,) = journal.closed_segments()
+    meter.admitted(admitted("r2"))
+    first_and_second = journal.closed_segments()
+    assert first_and_second[0] == first
+    assert len(first_and_second) == 2
+    held = journal.pending_bytes
+    size = first.stat().st_size
+    journal.folded(first, damaged=False)
+    assert journal.pending_bytes == held - size
+    meter.close()
 
 
 @pytest.mark.parametrize("change", ["DELETE FROM settlements", "UPDATE intents SET tenant = 'x'"])

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+UNBOUNDED_BLOCKS = 1 << 40
+"""A capacity beyond this stands for one that nobody knows: a share of it says nothing."""
+
 
 class ReplicaState(StrEnum):
     """What may be sent to a replica."""
@@ -59,6 +62,14 @@ class StageSnapshot:
     peer_blocks: int = 0
 
     @property
+    def held_share(self) -> float | None:
+        """Of its KV, 0 to 1. None for a stage without a known capacity, and for one that counts sequences ("slots",
+        "prefill slots"), which are no KV."""
+        if self.stage.endswith("slots") or not 0 < self.capacity_blocks < UNBOUNDED_BLOCKS:
+            return None
+        return self.held_blocks / self.capacity_blocks
+
+    @property
     def free_blocks(self) -> int:
         """Blocks that nobody holds, evictable ones and those above the watermark included."""
         return self.capacity_blocks - self.held_blocks
@@ -69,7 +80,8 @@ class ReplicaSnapshot:
     """One replica. `available_at_ns`: nothing is sent before (circuit breaker, or its own Retry-After), None = now.
     `drain_blocks_per_s`: how fast its ledger empties, None = nothing was released yet. `thrashing`: the engine preempts
     although we hold back. `emptying_for`: the request that has waited so long that the replica is being emptied for
-    it. `prefill_tokens_per_s`: what predictions go by, for a short prompt alone."""
+    it. `prefill_tokens_per_s`: what predictions go by, for a short prompt alone. `most_streams`: as many may run
+    together by what was promised per token; None = nothing was."""
 
     name: str
     pool: str
@@ -88,6 +100,7 @@ class ReplicaSnapshot:
     emptying_for: str | None = None
     prefill_tokens_per_s: float | None = None
     prefill_source: PrefillSource = PrefillSource.GIVEN
+    most_streams: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

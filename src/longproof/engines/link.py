@@ -20,7 +20,7 @@ from longproof.engines.json_fields import JsonObject, as_object, decode
 from longproof.engines.request_body import Prepared
 from longproof.engines.secret import Secret
 from longproof.engines.server_error import error_from_body
-from longproof.errors import EngineProtocolError, EngineUnreachable, UsageError
+from longproof.errors import EngineProtocolError, EngineSilent, EngineUnreachable, UsageError
 
 CALL_TIMEOUT_S = 60.0
 _KEEPALIVE_S = (
@@ -157,9 +157,11 @@ class Link:
             except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
                 response = await self._request(method, path, body, timeout_s)
         except TimeoutError as problem:
-            raise EngineUnreachable(
+            raise EngineSilent(
                 f"{method} {path}: ReadTimeout: no end within {timeout_s:g} s", url=self.url
             ) from problem
+        except httpx.TimeoutException as problem:
+            raise EngineSilent(f"{method} {path}: {describe(problem)}", url=self.url) from problem
         except (httpx.HTTPError, OSError) as problem:
             raise EngineUnreachable(f"{method} {path}: {describe(problem)}", url=self.url) from problem
         if response.status_code < 300:

@@ -3,7 +3,7 @@
 every section ─▶ its rule                         what is no rule is an error with its place
 [[engine]] embedded ─▶ the plan's arithmetic      its weights and KV against the memory that is free
 [[replica]] ─▶ asked                              its longest sequence against what its KV pool holds
-names ─▶ each other                               pools, models and claims that nothing goes by
+names ─▶ each other                               pools, tenants, models and claims that nothing goes by
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ async def check_config(config: FleetConfig, proven: Proven, *, within_s: float) 
             facts += said
             problems += wrong
     pools = {section.pool for section in (*config.replica, *config.engine)}
-    problems += _unknown_pools(config, pools)
+    problems += (*_unknown_pools(config, pools), *_unknown_tenants(config))
     if config.replica:
         try:
             met = await meet(running_replicas(config), within_s=within_s, count_workers=1)
@@ -134,10 +134,19 @@ def _unknown_pools(config: FleetConfig, pools: set[str]) -> Iterator[str]:
             yield f"{where} speaks of pool '{pool}'; replicas are in {', '.join(sorted(pools))}"
 
 
+def _unknown_tenants(config: FleetConfig) -> Iterator[str]:
+    """A tenant is whose key a request has; whoever has no key is tenant ""."""
+    known = {key.tenant or key.name for key in config.key}
+    for tenant in config.tenant:
+        if tenant.name not in known:
+            yield f"[[tenant]] {tenant.name} has no key; tenants with one: {', '.join(sorted(known)) or 'none'}"
+
+
 def _unknown_models(config: FleetConfig, served: set[str]) -> Iterator[str]:
     for where, models in [
         *((f"[[key]] {key.name}", key.models or ()) for key in config.key),
         *((f"[[price]] {price.name}", price.models) for price in config.price),
+        ("[slo] min_hit", config.slo.min_hit),
     ]:
         for model in models:
             if model not in served:

@@ -1,51 +1,22 @@
 """``fleet.toml``: what is served, for whom, under which rules. Read once, checked as a whole, then plain values.
 
-Every section and key below is one field of one dataclass here; `docs/how-to/serve.md` shows them in use. Durations are
-written "30s", sizes "64MiB", tokens 8192, "8k" or "8Ki". A key that is not known is an error: a misspelt limit must not
-go unnoticed.
+Every section and key is one field of one dataclass here; docs/reference/fleet-toml.md is made of their docstrings. A
+key that is not known is an error: a misspelt limit must not go unnoticed.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from longproof.domain.units import parse_duration_ns, parse_tokens
 from longproof.errors import UsageError
-from longproof.gateway.byte_size import parse_bytes
+from longproof.gateway.config_values import Amount, Bytes, Count, Duration, Patience, Share, SomeTokens, Tokens
 from longproof.policy.claim_gate import OnExcess
-
-
-def _written(parse: Callable[[str], int]) -> Callable[[object], object]:
-    """A reader of what people write; what it refuses becomes one of pydantic's errors, which know the place."""
-
-    def read(value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        try:
-            return parse(value)
-        except UsageError as problem:
-            raise ValueError(f"{problem.problem}; {problem.advice}") from None
-
-    return read
-
-
-def _with_unit(value: object) -> object:
-    if isinstance(value, str):
-        return value
-    raise ValueError('a duration is written with its unit, like "30s"')
-
-
-Tokens = Annotated[int, BeforeValidator(_written(parse_tokens))]
-Duration = Annotated[int, BeforeValidator(_written(parse_duration_ns)), BeforeValidator(_with_unit)]
-"""Nanoseconds, written with a unit."""
-Bytes = Annotated[int, BeforeValidator(_written(parse_bytes))]
 
 
 class Section:
@@ -57,7 +28,8 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSection(Section):
-    """PEM files; paths are relative to the configuration file."""
+    """PEM files: `certificate`, the whole chain, and its `key`. `client_ca`: clients must show a certificate that it
+    signed."""
 
     certificate: Path
     key: Path
@@ -66,42 +38,53 @@ class TlsSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySection(Section):
-    """The process. `body_limit`: the longest body taken; `open_limit`: all open bodies together, and
-    what they become when they are parsed; `head_timeout`: a new connection that asks nothing for so long is closed;
-    `most_connections`: at once, default: half of the descriptors that the system allows; `silence`: an engine
-    that sends nothing for so long is given up; `stall`: a client that takes nothing for so long is; `keepalive`: of
-    silence before a comment goes into a stream ("0s": none). `drain_grace`: still accepting after SIGTERM;
-    `drain_within`: then what is open may take so long. `state`: directory for usage journal and ledger, None = usage is
-    not written down. `decision_log`: a file; when it is `decision_log_size` long it becomes a part and a new one
-    begins, and of all of them the newest `decision_log_files` are kept. `pass_through`: further engine routes that are
-    passed on as they are. `allow_fields`: fields of a body that only the engines' owner may use otherwise (see
-    `gateway.owner_fields`); `media_hosts`: where engines may fetch images, video and audio from, "*" anywhere.
-    `open_metrics`: /metrics asks for no key where there are keys. `traces`: an OTLP/HTTP collector; `trace_share`: of
-    requests that come without a trace, those that get one."""
+    """The process. It listens at `host` and `port` (0: any that is free), with `tls` if that section is there;
+    `name`: its own among all that share a ledger.
+
+    `body_limit`: the longest body taken; `open_limit`: all open bodies together, and what they become when they are
+    parsed; `body_timeout`: a body that has not come by then is given up; `head_timeout`: a new connection that asks
+    nothing for so long is closed; `most_connections`: at once (default: half of the descriptors that the system
+    allows). `silence`: an engine that sends nothing for so long is given up; `stall`: a client that takes nothing for
+    so long is; `keepalive`: of silence before a comment goes into a stream ("0s": none). `drain_grace`: still
+    accepting after SIGTERM; `drain_within`: then what is open may take so long.
+
+    `default_output_tokens`: the allowance of a request that names none, where no limit of its model tells;
+    `count_workers`: threads that count prompts, as many for short ones as for long.
+
+    `state`: directory for usage journal, ledger, pinned prefixes and engines' logs (default: one of the user's own for
+    each port); `ledger`: another file, or the URL of a PostgreSQL. `decision_log`: a file; when it is
+    `decision_log_size` long it becomes a part and a new one begins, and of all of them the newest `decision_log_files`
+    are kept. `open_metrics`: /metrics asks for no key where there are keys. `traces`: an OTLP/HTTP collector;
+    `trace_share`: of requests that come without a trace, those that get one.
+
+    `pass_through`: further engine routes that are passed on as they are: "/v1/audio/*", "GET /version". `allow_fields`:
+    fields of a body that only the engines' owner may use otherwise; `media_hosts`: where engines may fetch images,
+    video and audio from, "*" anywhere.
+    """
 
     host: str = "127.0.0.1"
-    port: int = 8080
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8080
     name: str = "gateway"
     body_limit: Bytes = 64 << 20
     open_limit: Bytes = 1 << 30
-    body_timeout: Duration = 60_000_000_000
-    head_timeout: Duration = 10_000_000_000
-    most_connections: int | None = None
+    body_timeout: Patience = 60_000_000_000
+    head_timeout: Patience = 10_000_000_000
+    most_connections: Count | None = None
     keepalive: Duration = 10_000_000_000
-    stall: Duration = 60_000_000_000
-    silence: Duration = 600_000_000_000
+    stall: Patience = 60_000_000_000
+    silence: Patience = 600_000_000_000
     drain_grace: Duration = 0
     drain_within: Duration = 600_000_000_000
-    default_output_tokens: Tokens = 4_096
-    count_workers: int = 2
+    default_output_tokens: SomeTokens = 4_096
+    count_workers: Count = 2
     state: Path | None = None
     ledger: str | None = None
     decision_log: Path | None = None
     decision_log_size: Bytes = 256 << 20
-    decision_log_files: int = 8
+    decision_log_files: Count = 8
     open_metrics: bool = False
     traces: str | None = None
-    trace_share: float = 1.0
+    trace_share: Share = 1.0
     pass_through: tuple[str, ...] = ()
     allow_fields: tuple[str, ...] = ()
     media_hosts: tuple[str, ...] = ()
@@ -113,30 +96,29 @@ class ServedSection(Section):
     """What replicas and engines have in common. What is left out is asked of the engine; what it does not tell is not
     limited.
 
-    `name` defaults to the address. `aliases`: further names that the engine itself answers to. `kv_capacity`,
-    `context`, `slots`, `block_tokens` overrule what it tells.
-    `reservation`: "upfront" (input and output at entry), "incremental" (the input alone), "sglang", or "measured"
-    (the input and what outputs turn out to be); default: by its kind.
-    `prefill_rate` (tokens/s) and `decode_time` (one token of one stream) are what predictions rest on;
-    `prefill_window`: uncached tokens that may be in prefill there at once (default: one step of the engine where
-    `prefill_rate` is given, else no bound); `prefill_step`: what one long prompt gets of an engine's step beside others
-    (default: as the engine tells). `kv_events`, `kv_replay`, `kv_topic`: where vLLM or SGLang publish what
-    their prefix cache holds. `tokenizer`: the model's directory, tokenizer.json or GGUF. `usage_in_streams` false: it
-    does not take ``stream_options``.
+    `name` defaults to the address; `pool`: where it belongs. `aliases`: further names that the engine itself answers
+    to. `kv_capacity`, `context`, `slots`, `block_tokens` overrule what it tells. `reservation`: "upfront" (input and
+    output at entry), "incremental" (the input alone), "sglang", or "measured" (the input and what outputs turn out to
+    be); default: by its kind. `prefill_rate` (tokens/s) and `decode_time` (one token of one stream) are what
+    predictions rest on; `prefill_window`: uncached tokens that may be in prefill there at once (default: one step of
+    the engine where `prefill_rate` is given, else no bound); `prefill_step`: what one long prompt gets of an engine's
+    step beside others (default: as the engine tells). `kv_events`, `kv_replay`, `kv_topic`: where vLLM or SGLang
+    publish what their prefix cache holds. `tokenizer`: the model's directory, tokenizer.json or GGUF.
+    `usage_in_streams` false: it does not take `stream_options`.
     """
 
     name: str | None = None
     pool: str = "default"
     aliases: tuple[str, ...] = ()
-    kv_capacity: Tokens | None = None
-    context: Tokens | None = None
-    slots: int | None = None
-    block_tokens: int | None = None
+    kv_capacity: SomeTokens | None = None
+    context: SomeTokens | None = None
+    slots: Count | None = None
+    block_tokens: Count | None = None
     reservation: Literal["upfront", "incremental", "sglang", "measured"] | None = None
-    prefill_rate: float | None = None
-    decode_time: Duration | None = None
-    prefill_window: Tokens | None = None
-    prefill_step: Tokens | None = None
+    prefill_rate: Amount | None = None
+    decode_time: Patience | None = None
+    prefill_window: SomeTokens | None = None
+    prefill_step: SomeTokens | None = None
     kv_events: str | None = None
     kv_replay: str | None = None
     kv_topic: str = ""
@@ -149,8 +131,8 @@ class ReplicaSection(ServedSection):
     """An engine that runs already, at `url`. `model`: which one, where it serves several. `api_key_env` names the
     environment variable that holds its own key.
 
-    "pd-pair": two vLLM servers that hand KV from `prefill_url` to `decode_url` (NixlConnector), as one replica; its
-    KV events are those of the prefill side, which is where prefixes are cached.
+    `kind` "pd-pair": two vLLM servers that hand KV from `prefill_url` to `decode_url` (NixlConnector), as one replica;
+    its KV events are those of the prefill side, which is where prefixes are cached.
     """
 
     kind: Literal["engine", "pd-pair"] = "engine"
@@ -170,29 +152,37 @@ class ReplicaSection(ServedSection):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSection(ServedSection):
-    """An engine that is started here and stopped with the gateway.
+    """An engine that is started here and stopped with the gateway. `start_within`: how long that may take.
 
-    "embedded": llama.cpp in a process of its own; `model` is a GGUF path or hf://owner/repo/file.gguf, None = the
-    default model; `context` is the window of each slot. "command": `command` is an argument list, `url` where it will
-    listen, `ready` the path that answers 200 then, `environment` what is added to ours.
+    `kind` "embedded": llama.cpp in a process of its own; `model` is a GGUF path or hf://owner/repo/file.gguf (default:
+    a small one); `context` is the window of each slot, `kv_unified`: slots share their cells; `kv_type`: of its cache;
+    `threads` (default: as llama.cpp has it). "command": `command` is an argument list, `url` where it will listen,
+    `ready` the path that answers 200 then, `environment` what is added to ours.
     """
 
     kind: Literal["embedded", "command"] = "embedded"
     model: str | None = None
     kv_type: str = "f16"
     kv_unified: bool = False
-    threads: int | None = None
+    threads: Count | None = None
     command: tuple[str, ...] = ()
     url: str | None = None
     ready: str = "/health"
-    start_within: Duration = 600_000_000_000
+    start_within: Patience = 600_000_000_000
     environment: dict[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        if self.kind == "command" and (not self.command or self.url is None):
+            raise ValueError('a command needs both: command = ["vllm", "serve", …] and url = "http://127.0.0.1:8000"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolsSection(Section):
-    """How long and short requests share replicas; see `policy.pools.PoolRule`. `long_from` "never" keeps no request
-    apart."""
+    """How long and short requests share replicas. `long_from`: uncached tokens from which a request is long; "never"
+    keeps none apart. One long prefill at a time runs on a replica, and none on `keep_replicas` of them. With a
+    `long_pool`, longs go there, and to others only while those have no more than `idle_tokens` waiting for prefill;
+    shorts go there, too, unless `spill` is false.
+    """
 
     long_from: Tokens | Literal["never"] = 32_768
     long_pool: str | None = None
@@ -203,8 +193,11 @@ class PoolsSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSection(Section):
-    """How requests wait; see `policy.controller_config.QueueRule`. `age_bound`: who waited longer is served next,
-    whatever its size; `longest_wait`: who waited so long is refused."""
+    """How requests wait. `age_bound`: who waited longer is served next, whatever its size, in at most `overdue_share`
+    of the work while others wait; `longest_wait`: who waited so long is refused. `most_waiting`,
+    `most_waiting_per_tenant`: beyond it arrivals are refused at once. `count_from`: an upper bound of a length below
+    this is not counted exactly. `engine_backoff`: a Retry-After of engines up to this long is waited out, a longer one
+    is passed on."""
 
     age_bound: Duration = 30_000_000_000
     longest_wait: Duration = 120_000_000_000
@@ -225,49 +218,61 @@ class WatermarkSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloSection(Section):
-    """What is promised: first token within `ttft` + `ttft_per_token` · uncached input; `itl` between tokens. `min_hit`
-    by model: refuse a request of whose input a smaller share than this (0 to 1) is expected to be cached."""
+    """What is promised: first token within `ttft` + `ttft_per_token` · uncached input; `itl` between tokens; `tpot` per
+    token of an answer, which bounds how many streams run together. `min_hit` by model: refuse a request of whose input
+    a smaller share than this (0 to 1) is expected to be cached."""
 
-    ttft: Duration | None = None
+    ttft: Patience | None = None
     ttft_per_token: Duration = 0
-    itl: Duration | None = None
+    itl: Patience | None = None
+    tpot: Patience | None = None
     min_hit: dict[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantSection(Section):
-    """One tenant: its weight among those who wait, and its budget of KV token-seconds."""
+    """One tenant, by the `name` that keys give. `weight`: twice as much is twice the service when both wait. Its
+    budget of KV token-seconds fills at `kv_token_seconds_per_s` up to `kv_burst_token_seconds` (default: a minute of
+    it). `most_running`, `most_waiting`: of its requests at once. `separate_prefixes`: nobody else's requests find what
+    its own have cached."""
 
     name: str
-    weight: float = 1.0
-    kv_token_seconds_per_s: float | None = None
-    kv_burst_token_seconds: float | None = None
-    most_running: int | None = None
-    most_waiting: int | None = None
+    weight: Amount = 1.0
+    kv_token_seconds_per_s: Amount | None = None
+    kv_burst_token_seconds: Amount | None = None
+    most_running: Count | None = None
+    most_waiting: Annotated[int, Field(ge=0)] | None = None
     separate_prefixes: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kv_burst_token_seconds is not None and self.kv_token_seconds_per_s is None:
+            raise ValueError("kv_burst_token_seconds bounds a budget; give kv_token_seconds_per_s, which fills it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySection(Section):
-    """One API key: by its SHA-256, or by an environment variable that holds it."""
+    """One API key: by its SHA-256 (`sha256`), or by an environment variable that holds it (`env`). `tenant`: whose it
+    is (default: a tenant of its own `name`). `models`: the names it may use (default: all). `most_open`: requests at
+    once; `per_minute`: a rate, with bursts of a minute's; `most_input_tokens`, `most_output_tokens`: of one request.
+    `priority`: smaller is served earlier. `admin`: it may pin prefixes and see the dashboard."""
 
     name: str
     tenant: str | None = None
     sha256: str | None = None
     env: str | None = None
     models: tuple[str, ...] | None = None
-    most_open: int | None = None
-    per_minute: int | None = None
-    most_input_tokens: Tokens | None = None
-    most_output_tokens: Tokens | None = None
+    most_open: Count | None = None
+    per_minute: Count | None = None
+    most_input_tokens: SomeTokens | None = None
+    most_output_tokens: SomeTokens | None = None
     priority: int = 0
     admin: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceSection(Section):
-    """What is sold: USD per million tokens (`kv_token_seconds` per million token-seconds). Empty `models` or `pools`:
-    any."""
+    """What is sold under a `name`: USD per million tokens of `input` that was not cached, of `cached` input and of
+    `output`, and per million `kv_token_seconds`. `models`, `pools`: what it covers (default: any)."""
 
     name: str
     models: tuple[str, ...] = ()
@@ -280,14 +285,19 @@ class PriceSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimSection(Section):
-    """An evidence directory, and what becomes of requests beyond what it shows. `model`: the served name it is about,
-    None = as the evidence has it. `expires`: a date after which every answer says that it is out of date."""
+    """The evidence directory at `path`, and what becomes of requests beyond what it shows: `on_excess` "reject",
+    "warn" (served, with a header) or "route" (served by `pool` alone). `model`: the served name it is about (default:
+    as the evidence has it). `expires`: a date after which every answer says that it is out of date."""
 
     path: Path
     expires: date | None = None
     model: str | None = None
     on_excess: OnExcess = OnExcess.REJECT
     pool: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.on_excess is OnExcess.ROUTE and self.pool is None:
+            raise ValueError('on_excess = "route" needs the pool that longer requests go to')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +309,7 @@ class SharedSection(Section):
 
     url: str
     fleet: str = "longproof"
-    lease: Duration = 3_000_000_000
+    lease: Patience = 3_000_000_000
     password_env: str | None = None
 
 
@@ -323,7 +333,7 @@ class FleetConfig(Section):
 
 
 _FLEET = TypeAdapter(FleetConfig)
-_ADVICE = "see docs/how-to/serve.md for every section and key"
+_ADVICE = "see docs/reference/fleet-toml.md for every section and key"
 
 
 def read_config(path: Path) -> FleetConfig:
@@ -344,9 +354,11 @@ def config_from(document: dict[str, object], *, where: Path) -> FleetConfig:
     except ValidationError as problems:
         first = problems.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
+        # a number is shown as it was written; a text may be a secret under a wrong name
+        given = f"; it is {first['input']}" if isinstance(first["input"], int | float) else ""
         more = problems.error_count() - 1
         rest = f" (and {more} more)" if more else ""
-        raise UsageError(f"{where}: {place}: {first['msg']}{rest}", advice=_ADVICE) from None
+        raise UsageError(f"{where}: {place}: {first['msg']}{given}{rest}", advice=_ADVICE) from None
     if not config.replica and not config.engine:
         raise UsageError(f"{where} names no [[replica]] and no [[engine]]", advice=_ADVICE)
     return config

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import logging
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
@@ -26,6 +27,7 @@ from longproof.gateway.errors import ApiError, Problem
 EVERY_S = 1.0
 MOST_WATCHERS = 32
 _CLIENT_STALLS_S = 10.0
+_log = logging.getLogger("longproof.gateway")
 
 Guard = Callable[[BaseRequest], None]
 """Raises ApiError for a request that may not see the fleet."""
@@ -99,7 +101,10 @@ class Dashboard:
     async def _sample_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._every_s)
-            self._sample()
+            try:
+                self._sample()
+            except Exception:  # the next view may be possible, and pages would go on showing the last one as news
+                _log.exception("sampling for the dashboard")
 
     def _sample(self) -> None:
         fleet = self._sources.fleet()

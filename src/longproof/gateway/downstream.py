@@ -11,21 +11,30 @@ servers do it. Nothing here is held back: the socket has TCP_NODELAY, and every 
 from __future__ import annotations
 
 import asyncio
+import re
 
 from aiohttp.http import StreamWriter
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from longproof.gateway.errors import Problem
+from longproof.gateway.sse_events import EVENT_ENDS
 
 _HIGH_BYTES = 64 << 10
 """asyncio's own high-water mark: beyond it a transport asks its writer to wait."""
 REQUEST_ID = "X-Request-Id"
+_CLIENT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
     "Server": "longproof",
     "X-Accel-Buffering": "no",  # nginx would collect the stream otherwise
 }
+
+
+def shown_id(request: BaseRequest, request_id: str) -> str:
+    """The client's own id comes back to it; inside and upstream ours is used, which nobody can use twice."""
+    given = request.headers.get(REQUEST_ID)
+    return given if given is not None and _CLIENT_ID.fullmatch(given) else request_id
 
 
 class ReaderStalled(Exception):  # noqa: N818 - named for what happened
@@ -86,11 +95,11 @@ class Downstream:
             self.written_s = self._loop.time()
             self._beat = self._loop.call_later(self._keepalive_s, self._on_beat)
 
-    async def open(self, *, upstream: dict[str, str] | None = None) -> None:
+    async def open(self) -> None:
         """Sends status 200 and the headers of a stream, once."""
         if self._response is None:
             self.status = 200
-            response = StreamResponse(status=200, headers={**_STREAM_HEADERS, **(upstream or {}), **self.headers})
+            response = StreamResponse(status=200, headers={**_STREAM_HEADERS, **self.headers})
             self._response = response
             writer = await response.prepare(self._request)
             assert isinstance(writer, StreamWriter)  # what aiohttp's server makes; the abstract one cannot skip a drain
@@ -101,7 +110,7 @@ class Downstream:
         writer = self._writer
         assert writer is not None
         self.first_byte = True
-        self._between_events = data.endswith(b"\n\n")
+        self._between_events = data.endswith(EVENT_ENDS)
         self.written_s = self._loop.time()
         await writer.write(data, drain=False)
         await self.taken()
@@ -113,7 +122,7 @@ class Downstream:
         assert writer is not None
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has left")
-        self._between_events = data.endswith(b"\n\n")
+        self._between_events = data.endswith(EVENT_ENDS)
         self.written_s = self._loop.time()
         # the head went out with the first part: from then on a part of a body is its length and itself
         transport.write(b"%x\r\n%b\r\n" % (len(data), data) if writer.chunked else data)

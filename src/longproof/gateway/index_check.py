@@ -12,6 +12,7 @@ few blocks long, differs every time, and asks for one token.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ import orjson
 from longproof.domain.kv_event import KvEvent, KvStored
 from longproof.domain.request import Route
 from longproof.engines.link import Link
-from longproof.errors import EngineMisbehaved, EngineUnreachable
+from longproof.errors import EngineMisbehaved, EngineSilent
 from longproof.gateway.ask import Ask, Json
 from longproof.gateway.index_health import (
     IndexHealth,
@@ -36,6 +37,7 @@ from longproof.gateway.index_health import (
 from longproof.gateway.kv_stream import FeedState
 from longproof.gateway.ports import Counted
 
+_log = logging.getLogger("longproof.gateway")
 Count: TypeAlias = Callable[[Ask], Awaitable[Counted]]
 Credit: TypeAlias = Callable[[str], tuple[int, int] | None]
 OnHealth: TypeAlias = Callable[[IndexHealth], None]
@@ -135,7 +137,11 @@ class _Check:
     async def _follow(self) -> None:
         retry_s = self._rules.retry_s
         while True:
-            trouble = await self._probe()
+            try:
+                trouble = await self._probe()
+            except Exception:  # without a word from here the index would be called checked for ever
+                _log.exception("checking the index of %s", self._probed.replica)
+                trouble = "the check itself failed; the gateway's log says how"
             if trouble is None:
                 await asyncio.sleep(retry_s)
                 continue
@@ -175,9 +181,10 @@ class _Check:
         except TimeoutError:
             reasons = [diagnose(state, mark) for state, mark in zip(self._probed.states, self._marks, strict=True)]
             return reasons[self._nearest()]
+        except EngineSilent:
+            return None
         except EngineMisbehaved as problem:
-            busy = isinstance(problem, EngineUnreachable) and "Timeout" in problem.what
-            return None if busy else f"the engine did not take the probe: {problem.what[:200]}"
+            return f"the engine did not take the probe: {problem.what[:200]}"
         finally:
             self._wanted = set()
         pairs = zip(self._probed.states, self._marks, strict=True)  # what an earlier life of the engine told is over

@@ -23,6 +23,7 @@ from longproof.policy.hashing import BYTES_PER_TOKEN, chain, root
 _BIT = {Tier.DEVICE: 1, Tier.HOST: 2, Tier.DISK: 4}
 _PER_EVENT_BLOCKS = 512
 """An event's share of blocks: whoever applies it does so on the event loop."""
+_MOST_SIZES = 64
 
 
 @dataclass(slots=True)
@@ -64,7 +65,7 @@ class Translator:
     most_blocks: int = 4_000_000
     figures: TranslationFigures = field(default_factory=TranslationFigures)
     engine_block_tokens: Counter[int] = field(default_factory=Counter[int])
-    """Block sizes that were met, by blocks."""
+    """The first block sizes that were met, by blocks. An engine has one, or a few; rubbish may have any."""
     _same: dict[int, int] = field(default_factory=dict[int, int])
     """Keys of blocks that are exactly one of ours: name · 8 + the tiers that hold it."""
     _odd: dict[int, _Odd] = field(default_factory=dict[int, _Odd])
@@ -94,7 +95,8 @@ class Translator:
             self.figures.other_groups += len(event.hashes)
             return
         self._group = event.group if self._group is None else self._group
-        self.engine_block_tokens[event.block_tokens] += len(event.hashes)
+        if event.block_tokens in self.engine_block_tokens or len(self.engine_block_tokens) < _MOST_SIZES:
+            self.engine_block_tokens[event.block_tokens] += len(event.hashes)
         if event.block_tokens % self.block_tokens and self.block_tokens % event.block_tokens:
             self.figures.unfit += len(event.hashes)
             return

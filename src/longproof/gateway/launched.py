@@ -108,11 +108,7 @@ async def _start(name: str, engine: EngineSection, directory: Path, log_path: Pa
             known=server.deployment,
             tokenizer=_tokenizer(engine, directory) or path,
         )
-    if not engine.command or engine.url is None:
-        raise UsageError(
-            f"engine '{name}' is a command without command or url",
-            advice='write command = ["vllm", "serve", …] and url = "http://127.0.0.1:8000"',
-        )
+    assert engine.url is not None  # its section sees to that
     _log.info("starting %s: %s", name, " ".join(engine.command))
     launch = Launch(
         name=name,

@@ -46,6 +46,8 @@ class Journal:
         self._path: Path | None = None
         self._fd = -1
         self._bytes = 0
+        self.pending_bytes = sum(path.stat().st_size for path in names)
+        """What is not in the ledger yet: known without asking the disk, which may hold thousands of segments."""
 
     def append(self, row: Row) -> None:
         """One row, whole or not at all."""
@@ -58,6 +60,7 @@ class Journal:
                 os.ftruncate(self._fd, self._bytes)
                 raise OSError(28, "the disk is full")
             self._bytes += wrote
+            self.pending_bytes += wrote
 
     def closed_segments(self) -> list[Path]:
         """Every segment that is no longer written to, oldest first; the current one is closed for this, if it has
@@ -66,18 +69,20 @@ class Journal:
             if self._fd >= 0 and self._bytes:
                 os.close(self._fd)
                 self._fd, self._path = -1, None
-            # listed under the lock: a segment that is begun after it was let go would be taken for a closed one
-            return [path for path in sorted(self._directory.glob("journal-*.jsonl")) if path != self._path]
+            current, newest = self._path, self._segment(self._number)
+        # listed without the lock, which the event loop waits for: one that is begun meanwhile has a higher number
+        found = sorted(self._directory.glob("journal-*.jsonl"))
+        return [path for path in found if path.name <= newest.name and path != current]
 
-    def pending_bytes(self) -> int:
-        """Bytes that are not in the ledger yet."""
-        total = 0
-        for path in self._directory.glob("journal-*.jsonl"):
-            try:
-                total += path.stat().st_size
-            except FileNotFoundError:  # folded meanwhile
-                continue
-        return total
+    def folded(self, segment: Path, *, damaged: bool) -> None:
+        """A closed segment is in the ledger: its file goes, or stays under another name for who mends it by hand."""
+        size = segment.stat().st_size
+        if damaged:
+            segment.rename(segment.with_suffix(".damaged"))
+        else:
+            segment.unlink()
+        with self._lock:
+            self.pending_bytes -= size
 
     def close(self) -> None:
         """Closes the current segment. Safe to call twice."""
@@ -88,9 +93,12 @@ class Journal:
 
     def _open(self) -> None:
         self._number += 1
-        self._path = self._directory / f"journal-{self._number:010d}.jsonl"
+        self._path = self._segment(self._number)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self._fd, self._bytes = os.open(self._path, flags, 0o600), 0
+
+    def _segment(self, number: int) -> Path:
+        return self._directory / f"journal-{number:010d}.jsonl"
 
     def _write(self, line: bytes) -> int:
         try:

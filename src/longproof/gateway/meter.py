@@ -166,7 +166,7 @@ class UsageMeter:
             ledger=self._ledger.place,
             open_requests=len(self._running),
             unwritten=len(self._unwritten),
-            journal_bytes=self._journal.pending_bytes(),
+            journal_bytes=self._journal.pending_bytes,
             recovered=self._recovered,
             problem=self._problem or self._fold_problem,
             takings=self._takings.view(),
@@ -254,10 +254,7 @@ class UsageMeter:
             for path in self._journal.closed_segments():
                 rows, damaged = read_segment(path)
                 self._ledger.write(rows)
-                if damaged:
-                    path.rename(path.with_suffix(".damaged"))
-                else:
-                    path.unlink()
+                self._journal.folded(path, damaged=damaged > 0)
             self._fold_problem = None
         except Exception as problem:  # any driver's error: the segments stay, and the next turn tries again
             self._fold_problem = f"{self._ledger.place}: {problem}"

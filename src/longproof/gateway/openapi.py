@@ -225,11 +225,6 @@ def document(routes: Iterable[tuple[str, str]], *, asks_for_keys: bool) -> Schem
     return found
 
 
-def is_described(method: str, path: str) -> bool:
-    """Whether a route has a description of its own here."""
-    return (method, path) in _DESCRIBED
-
-
 def _passed_on(path: str) -> Schema:
     body: Schema = {"content": {"application/json": {"schema": _object((), {"model": _NAME})}}}
     answers: dict[str, Schema] = {"200": {"description": "the engine's answer, as it is"}}

@@ -2,6 +2,7 @@
 
     async with Patience(silence_s) as patience:
         patience.heard(at_s)          a sign of life: it may be silent for as long again from then on
+        patience.rest()               somebody else is waited for: nothing is expected until something is heard
 
 When its time is over, the loop gets one more look at its sockets before anything is given up: where the loop itself was
 away (a pause of the machine, a frozen process), or the answer comes in that very moment, what has come is there unread.
@@ -10,6 +11,7 @@ away (a pause of the machine, a frozen process), or the answer comes in that ver
 from __future__ import annotations
 
 import asyncio
+import math
 from types import TracebackType
 
 _LOOK_S = 0.05
@@ -46,10 +48,14 @@ class Patience:
         self._until_s = at_s + self._silence_s
         self._looked = False
 
+    def rest(self) -> None:
+        """Nothing is expected until something is heard again."""
+        self._until_s = math.inf
+
     def _over(self) -> None:
         now_s = self._loop.time()
         if now_s < self._until_s:
-            self._timer = self._loop.call_at(self._until_s, self._over)
+            self._timer = self._loop.call_at(min(self._until_s, now_s + self._silence_s), self._over)
         elif not self._looked:
             self._looked = True
             self._timer = self._loop.call_later(_LOOK_S, self._over)

@@ -22,19 +22,20 @@ import platformdirs
 from longproof.clock import NS_PER_S, Clock, SystemClock
 from longproof.domain.deployment import Deployment
 from longproof.domain.units import format_tokens
-from longproof.gateway.config import FleetConfig, GatewaySection
+from longproof.gateway.config import FleetConfig
 from longproof.gateway.deciding import Deciding, deciding_for
 from longproof.gateway.desk import Desk
 from longproof.gateway.exchange import Surroundings
 from longproof.gateway.fleet import Fleet
 from longproof.gateway.front import front_of
-from longproof.gateway.introduce import Met, meet
+from longproof.gateway.introduce import Met, asked_again, meet
 from longproof.gateway.kept_prefixes import KeptPrefixes
 from longproof.gateway.keys import KeyRing
 from longproof.gateway.launched import standing_replicas, stop_all
 from longproof.gateway.ledger_store import open_ledger
 from longproof.gateway.listener import Listener, Tls
 from longproof.gateway.meter import MeterSettings, UsageMeter
+from longproof.gateway.recognise import Recognition
 from longproof.gateway.rules import key_rules, price_book
 from longproof.gateway.shared_store import SharedStore, StoreAddress
 from longproof.gateway.sharing import Sharing, SharingRule
@@ -68,7 +69,7 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
     logging.getLogger("longproof.gateway").setLevel(logging.INFO)
     section, clock = config.gateway, SystemClock()
     async with AsyncExitStack() as closing:
-        state = state_directory(section)
+        state = state_directory(config)
         standing = await standing_replicas(config, state / "engines")
         closing.push_async_callback(stop_all, standing)
         supervision = Supervision(standing)
@@ -85,14 +86,16 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         closing.push_async_callback(asyncio.to_thread, meter.close)
         upstream = await closing.enter_async_context(Upstream())
         desk = Desk(deciding.controller, clock)
-        watch = watch_fleet(met, desk, deciding.controller, deciding.router, clock)
+        recognition = _recognition(met, serving, proven, deciding, clock)
+        watch = watch_fleet(met, desk, deciding.controller, deciding.router, clock, recognition.back)
         prefixes = KeptPrefixes(met.counting, deciding.router, state / "prefixes")
         sharing = _sharing(config, deciding, desk, clock)
-        sight = sight_of(section, desk, meter, deciding, watch, prefixes, sharing)
+        fleet = Fleet(tuple(one.replica for one in met.replicas), upstream, int(clock.wall().timestamp()))
+        sight = sight_of(section, desk, meter, deciding, watch, prefixes, fleet, sharing, recognition.problems)
         closing.push_async_callback(asyncio.to_thread, sight.close)
         around = Surroundings(
             desk=desk,
-            fleet=Fleet(tuple(one.replica for one in met.replicas), upstream, int(clock.wall().timestamp())),
+            fleet=fleet,
             counting=met.counting,
             meter=sight.meter,
             clock=clock,
@@ -103,6 +106,8 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         supervision.start()
         desk.start()
         closing.callback(desk.stop)
+        recognition.start()
+        closing.push_async_callback(recognition.close)
         watch.start()
         closing.push_async_callback(watch.close)
         if sharing is not None:
@@ -144,10 +149,11 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         return await listener.close()
 
 
-def state_directory(section: GatewaySection) -> Path:
+def state_directory(config: FleetConfig) -> Path:
     """Where usage and engine logs are kept: as configured, else the user's own, one per port."""
+    section = config.gateway
     if section.state is not None:
-        return section.state
+        return config.directory / section.state
     if section.port == 0:
         return Path(tempfile.mkdtemp(prefix="longproof-gateway-"))
     return platformdirs.user_state_path("longproof") / f"gateway-{section.port}"
@@ -159,6 +165,21 @@ def _deployments(met: Met) -> dict[str, list[Deployment]]:
         for model in one.replica.models:
             found.setdefault(model, []).append(one.deployment)
     return found
+
+
+def _recognition(
+    met: Met, serving: Serving, proven: Mapping[str, ProvenLimits], deciding: Deciding, clock: Clock
+) -> Recognition:
+    known = {one.replica.name: one for one in met.replicas}
+    return Recognition(
+        {name: one.replica.models for name, one in known.items()},
+        {name: one.deployment for name, one in known.items()},
+        lambda name: asked_again(known[name]),
+        serving.proven,
+        proven,
+        deciding.controller,
+        clock,
+    )
 
 
 def _enforced(limits: ProvenLimits) -> str:
@@ -175,11 +196,15 @@ def _enforced(limits: ProvenLimits) -> str:
 def _meter(config: FleetConfig, state: Path, clock: Clock) -> UsageMeter:
     directory = state / "usage"
     directory.mkdir(parents=True, exist_ok=True)
-    settings = MeterSettings(
-        gateway=config.gateway.name,
-        book=price_book(config.price),
-    )
-    return UsageMeter(directory, open_ledger(config.gateway.ledger or directory / "ledger.sqlite"), settings, clock)
+    settings = MeterSettings(gateway=config.gateway.name, book=price_book(config.price))
+    return UsageMeter(directory, open_ledger(_ledger(config, directory)), settings, clock)
+
+
+def _ledger(config: FleetConfig, usage: Path) -> str | Path:
+    address = config.gateway.ledger
+    if address is None:
+        return usage / "ledger.sqlite"
+    return address if "://" in address else config.directory / address
 
 
 def _sharing(config: FleetConfig, deciding: Deciding, desk: Desk, clock: Clock) -> Sharing | None:

@@ -37,7 +37,7 @@ from longproof.gateway.shared_codec import (
 )
 from longproof.gateway.shared_store import SharedStore, StoreLost
 from longproof.policy.actions import Action
-from longproof.policy.peers import FleetUse, summed
+from longproof.policy.peers import FleetUse, SpentElsewhere, summed
 from longproof.policy.routing import PrefixRouter
 
 _log = logging.getLogger("longproof.gateway")
@@ -116,6 +116,7 @@ class Sharing:
         self._store, self._books, self._router, self._act = store, books, router, act
         self._clock, self._rule = clock, rule
         self._peers: dict[str, Booked] = {}
+        self._spent = SpentElsewhere()
         self._number = 0
         self._problem: str | None = "the store has not answered yet"
         self._counts = _Counts()
@@ -177,8 +178,13 @@ class Sharing:
                 await self._tell_prompts()
             except StoreLost as problem:
                 self._lost(str(problem))
-                known = -1, -1
-                await asyncio.sleep(self._rule.again_s)
+            except Exception as problem:  # what others have put there must not end the telling for good
+                _log.exception("telling other gateways")
+                self._lost(f"{type(problem).__name__}: {problem}")
+            else:
+                continue
+            known = -1, -1
+            await asyncio.sleep(self._rule.again_s)
 
     async def _exchange(self, *, changed: bool, takes: int) -> None:
         self._number += 1
@@ -224,6 +230,8 @@ class Sharing:
                             self._hear(heard)
             except StoreLost:
                 pass  # what is wrong is told by `_tell`, which asks at every beat
+            except Exception:
+                _log.exception("listening to other gateways")
             await asyncio.sleep(self._rule.again_s)
 
     def _hear(self, heard: Heard) -> None:
@@ -254,7 +262,9 @@ class Sharing:
         return known if known is not None and known.number > booked.number else booked
 
     def _book(self, *, told: bool) -> None:
-        use = summed(booked.use for booked in self._peers.values())
+        for gateway, booked in self._peers.items():
+            self._spent.heard(gateway, booked.use)
+        use = self._spent.put_into(summed(booked.use for booked in self._peers.values()))
         self._act(self._books.on_peers(use, 1 + len(self._peers), self._clock.now_ns(), told=told))
 
     def _lost(self, problem: str) -> None:

@@ -22,7 +22,7 @@ from longproof.domain.events import EngineSample
 from longproof.domain.fleet import ReplicaState
 from longproof.domain.kv_event import KvEvent
 from longproof.engines.base import Engine
-from longproof.errors import EngineMisbehaved, EngineUnreachable, UserError
+from longproof.errors import EngineMisbehaved, EngineSilent, EngineUnreachable, UserError
 from longproof.gateway.index_check import CheckRules, IndexCheck, Probed
 from longproof.gateway.index_health import IndexHealth, IndexState
 from longproof.gateway.kv_feed import KvFeed
@@ -83,7 +83,8 @@ class WatchRules:
     how the index is checked, None = it is not. `trust`: told when a replica's events begin or cease to be worth
     believing, so that its contents are guessed meanwhile. `doubt`: what else is wrong with an index that gets its
     events (a tokenizer that is not the engine's), "" = nothing. `inferred`: why its events say nothing about the names
-    that requests have, "" = they do."""
+    that requests have, "" = they do. `back`: told of a replica that answers again, or for the
+    first time."""
 
     every_s: float = 1.0
     answer_s: float = 5.0
@@ -92,6 +93,7 @@ class WatchRules:
     trust: Callable[[str, bool], None] = lambda _replica, _trusted: None
     doubt: Callable[[str], str] = lambda _replica: ""
     inferred: Callable[[str], str] = lambda _replica: ""
+    back: Callable[[str], None] = lambda _replica: None
 
 
 class Watch:
@@ -108,7 +110,11 @@ class Watch:
         self._watched, self._sees, self._act, self._clock, self._rules = watched, sees, act, clock, rules
         self._engines = {one.name: one.engine for one in watched}
         self._health = {
-            one.name: ReplicaHealth(up=one.engine is not None, silent_after_ns=int(rules.silent_after_s * NS_PER_S))
+            one.name: ReplicaHealth(
+                up=one.engine is not None,
+                silent_after_ns=int(rules.silent_after_s * NS_PER_S),
+                reason="" if one.engine is not None else "it has not answered since the gateway started",
+            )
             for one in watched
         }
         self._trusted = {one.name: True for one in watched if one.sources}
@@ -184,9 +190,10 @@ class Watch:
             news = health.answered(sample)
         except (TimeoutError, UserError) as problem:
             news = health.silent(f"no answer: {problem or 'time-out'}", self._clock.now_ns())
+        except EngineSilent as problem:
+            news = health.silent(problem.what, self._clock.now_ns())
         except EngineUnreachable as problem:
-            late = "Timeout" in problem.what
-            news = health.silent(problem.what, self._clock.now_ns()) if late else health.refused(problem.what)
+            news = health.refused(problem.what)
         except EngineMisbehaved:
             news = health.answered(None)  # it answers; it has no metrics
         if news is not None:
@@ -197,8 +204,10 @@ class Watch:
     def _tell(self, replica: str, state: ReplicaState, reason: str) -> None:
         _log.warning("replica %s is %s%s", replica, state.value, f": {reason}" if reason else "")
         self._act(self._sees.on_replica(replica, state, self._clock.now_ns()))
-        if state in (ReplicaState.UP, ReplicaState.RESTARTED) and self.index is not None:
-            self.index.again(replica)
+        if state in (ReplicaState.UP, ReplicaState.RESTARTED):
+            self._rules.back(replica)
+            if self.index is not None:
+                self.index.again(replica)
 
     # -- KV events ----------------------------------------------------------------------------------------------------
 
