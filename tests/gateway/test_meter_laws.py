@@ -36,7 +36,7 @@ class Books(RuleBasedStateMachine):
         self.expected: dict[tuple[str, int], tuple[str, int] | None] = {}
         self.passed: dict[tuple[str, int], int] = {}
         self.unwritten: set[tuple[str, int]] = set()
-        self.full = False
+        self.full = ""
         self.start()
 
     def start(self) -> None:
@@ -72,7 +72,7 @@ class Books(RuleBasedStateMachine):
             output_tokens=64,
             at_ns=self.clock.now_ns(),
         )
-        if self.full:
+        if self.full == "all" or self.unwritten:
             try:
                 self.meter.admitted(told)
             except MeterUnavailable:
@@ -119,13 +119,17 @@ class Books(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.clock.advance_s(seconds)
 
-    @rule(full=st.booleans())
-    def disk(self, full: bool) -> None:
-        def nothing_fits(line: bytes) -> int:
-            raise OSError(28, "No space left on device")
+    @rule(full=st.sampled_from(["", "all", "ends"]))
+    def disk(self, full: str) -> None:
+        """It has room; it has none; it has room for the line of a new request alone."""
+
+        def write(line: bytes) -> int:
+            if full == "all" or line.startswith(b'["s"'):
+                raise OSError(28, "No space left on device")
+            return self.whole(line)
 
         self.full = full
-        self.meter._journal._write = nothing_fits if full else self.whole  # type: ignore[method-assign]
+        self.meter._journal._write = write if full else self.whole  # type: ignore[method-assign]
         if not full and self.meter._write_waiting():
             self.unwritten.clear()
 
@@ -145,7 +149,7 @@ class Books(RuleBasedStateMachine):
             self.expected[entry] = ("interrupted", self.passed[entry])
         self.unwritten.clear()
         self.open.clear()
-        self.full = False
+        self.full = ""
         self.start()
         assert meter is not self.meter
         assert self.meter.state().recovered == len(lost)
@@ -161,7 +165,7 @@ class Books(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "meter"):
             return
-        self.disk(False)
+        self.disk("")
         for request in sorted(self.open):
             self.ends(sorted(self.open).index(request), EndKind.COMPLETED, 5)
         self.meter.close()
