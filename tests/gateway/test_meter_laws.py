@@ -133,6 +133,12 @@ class Books(RuleBasedStateMachine):
         if not full and self.meter._write_waiting():
             self.unwritten.clear()
 
+    @rule(full=st.sampled_from(["all", "ends"]), again=st.integers(0, 9))
+    def full_for_a_moment(self, full: str, again: int) -> None:
+        self.disk(full)
+        self.admit(again)
+        self.disk("")
+
     @rule()
     def killed(self) -> None:
         """kill -9: nothing more is done, the kernel closes what was open. Then there is room, and a new start."""
