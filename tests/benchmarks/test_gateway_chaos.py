@@ -183,7 +183,7 @@ REJECTED = row(ending=Ending.REJECTED, output=0, replica="r1", entry="g-1-0")
         ("wrong_events_are_told", {"feed": {"told_ns": 11 * S}}),
         ("right_events_are_believed_again", {"feed": {"well_ns": None}}),
         ("right_events_are_believed_again", {"feed": {"well_ns": 12 * S}}),
-        ("credit_is_the_engines", {"generation": {"cached_tokens": 0}}),
+        ("credit_is_the_engines", {"credit": {"tokens": 5_000}}),
         ("credit_is_the_engines", {"generation": {"cached_tokens": 64}}),
     ],
 )
