@@ -37,7 +37,7 @@ TOLD_WITHIN_S = 10.0
 OVER_SHARE = 0.05
 """Of the tokens that an index which follows events took as cached, so many may not have been,"""
 COLD_TOKENS = 2_000
-"""and so many more for the start and for each kill: who comes beside the first of a prefix is sent where that computes."""
+"""and so many more for the start and each kill: who comes beside the first of a prefix goes where that is computed."""
 RESTART_S = 3.0
 """So long after its return an engine may be taken for the one it was: its metrics are read once a second."""
 _NS_PER_S = 1_000_000_000
