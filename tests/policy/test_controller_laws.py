@@ -270,6 +270,18 @@ class Gateway(RuleBasedStateMachine):
         assert self.gateway.kv_token_ms(request, self.now) is None
         assert self.controller.snapshot(self.now) == before
 
+    @rule(number=st.integers(0, 99))
+    def early(self, number: int) -> None:
+        """News from an engine of a request that none has: nothing comes of them."""
+        request = self.pick(number, sent=False)
+        if request is None:
+            return
+        before = self.controller.snapshot(self.now)
+        assert self.gateway.on_refused_by_engine(request, S, self.now) == []
+        assert self.gateway.on_first_token(request, self.now) == []
+        assert self.gateway.on_output(request, 9, self.now) == []
+        assert self.controller.snapshot(self.now) == before
+
     @rule(number=st.integers(0, 99), back=st.sampled_from([1, S, 60 * S]))
     def clock_falls_back(self, number: int, back: int) -> None:
         """A time before the last one is the last one: nobody's deadline, back-off or bill moves by it."""
