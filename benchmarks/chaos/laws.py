@@ -163,6 +163,20 @@ def connections_break_with_the_gateway_alone(books: Books) -> Iterator[str]:
             yield f"request {asked.number} ({asked.kind}): the gateway could not be reached, and it was there"
 
 
+def each_answer_is_its_own(books: Books) -> Iterator[str]:
+    """No client got the answer, or the head of it, that belongs to another request."""
+    got: dict[str, int] = {}
+    for asked in books.truth.asked:
+        if asked.gateway_id is None:
+            continue
+        first = got.setdefault(asked.gateway_id, asked.number)
+        made = {one.gateway_id for one in books.of_number.get(asked.number, ())}
+        if first != asked.number:
+            yield f"requests {first} and {asked.number} were both answered as {asked.gateway_id}"
+        elif made - {asked.gateway_id}:
+            yield f"request {asked.number} was answered as {asked.gateway_id} and sent as {', '.join(sorted(made))}"
+
+
 def _sent_into_a_drain(books: Books, asked: Asked) -> bool:
     begun = asked.status is not None or bool(books.of_number.get(asked.number))
     return asked.reused and not begun and _away(books.truth, asked)
@@ -394,6 +408,7 @@ def credit_is_the_engines(books: Books) -> Iterator[str]:
 LAWS: tuple[Callable[[Books], Iterator[str]], ...] = (
     each_client_has_one_end,
     connections_break_with_the_gateway_alone,
+    each_answer_is_its_own,
     waiting_is_told_where_it_helps,
     one_generation_each,
     what_is_whole_was_computed,
