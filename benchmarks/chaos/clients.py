@@ -36,7 +36,7 @@ class Clients:
         self.kinds = _KINDS
         self.other_model: str | None = None
         """Asked for by one in six, where there is one."""
-        self._shared = [" ".join(rng.choices(("alpha", "beta", "gamma", "delta"), k=120)) for _ in range(6)]
+        self._shared = [_words(rng) for _ in range(6)]
         self._sessions: list[aiohttp.ClientSession] = []
 
     async def __aenter__(self) -> Clients:
@@ -94,7 +94,8 @@ class Clients:
         other = self.other_model if asked.number % 6 == 0 and not long else None
         text = f"question {asked.number} " + "word " * rng.randrange(40)
         if other is None:  # a real model's prefill takes real time
-            text = f"{rng.choice(self._shared)} {text}"
+            alone = asked.number % 4 == 0  # a prompt that is cached nowhere may go anywhere
+            text = f"{_words(rng) if alone else rng.choice(self._shared)} {text}"
         body: dict[str, Any] = {
             "model": other or MODEL,
             "messages": [{"role": "user", "content": text}],
@@ -149,6 +150,10 @@ class Clients:
         if error:
             return "error"
         return "completed" if done else "broken"
+
+
+def _words(rng: random.Random) -> str:
+    return " ".join(rng.choices(("alpha", "beta", "gamma", "delta"), k=120))
 
 
 def _note_usage(asked: Asked, answer: dict[str, Any]) -> None:

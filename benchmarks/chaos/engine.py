@@ -87,8 +87,8 @@ def main(settings: dict[str, Any]) -> None:
                 publisher.events = dataclasses.replace(publisher.events, **wrong)
             if "deaf" in told:
                 publisher.events = dataclasses.replace(publisher.events, deaf=told["deaf"])
-            if "publish_anew" in told:  # numbers begin again, and everything that is cached is told again
-                publisher.open()
+            if "publish_anew" in told:
+                publisher.anew()
             if "start" in told and not engine.alive:
                 engine.start()
             sys.stdout.write(f"{publisher.held_blocks}\n")

@@ -75,7 +75,8 @@ class Stage:
         """When the gateway said so of an engine's index; None: it did not."""
         end_s = time.monotonic() + _PATIENCE_S
         while time.monotonic() < end_s:
-            if any(words in told for told in await asyncio.to_thread(self.gateway.told_of, engine.name, since)):
+            told = await asyncio.to_thread(self.gateway.told_of, engine.name, since)
+            if "ok" in told if words == "ok" else any(words in one for one in told):
                 return time.monotonic_ns()
             await asyncio.sleep(0.05)
         return None
@@ -248,7 +249,7 @@ async def kv_seed(stage: Stage) -> None:
 
 async def kv_parents(stage: Stage) -> None:
     """An engine comes back with hashes that do not hang together, as of two seeds."""
-    await stage.wrong_feed("seed of parents", "follow blocks that were never told of", foreign_parents=True)
+    await stage.wrong_feed("seed of parents", "do not hang together (another seed)", foreign_parents=True)
 
 
 async def clock_forward(stage: Stage) -> None:

@@ -155,6 +155,7 @@ REJECTED = row(ending=Ending.REJECTED, output=0, replica="r1", entry="g-1-0")
         ("each_client_has_one_end", {"asked": {"outcome": "garbled"}}),
         ("connections_break_with_the_gateway_alone", {"asked": {"outcome": "broken"}}),
         ("connections_break_with_the_gateway_alone", {"asked": {"outcome": "unreached"}}),
+        ("each_answer_is_its_own", {"generation": {"gateway_id": "lp-2"}}),
         ("waiting_is_told_where_it_helps", {"asked": {"status": 503}}),
         ("waiting_is_told_where_it_helps", {"asked": {"status": 400, "retry_after": "1"}}),
         ("one_generation_each", {"refused": {"ending": "cut", "output_tokens": 3}}),
@@ -183,12 +184,18 @@ REJECTED = row(ending=Ending.REJECTED, output=0, replica="r1", entry="g-1-0")
         ("wrong_events_are_told", {"feed": {"told_ns": 11 * S}}),
         ("right_events_are_believed_again", {"feed": {"well_ns": None}}),
         ("right_events_are_believed_again", {"feed": {"well_ns": 12 * S}}),
-        ("credit_is_the_engines", {"generation": {"cached_tokens": 0}}),
+        ("credit_is_the_engines", {"credit": {"tokens": 5_000}}),
         ("credit_is_the_engines", {"generation": {"cached_tokens": 64}}),
     ],
 )
 def test_a_law_complains_when_the_accounts_do_not_agree(laws: ModuleType, law: str, changes: dict[str, Any]) -> None:
     assert law in found(laws, books(laws, **changes))
+
+
+def test_a_head_that_two_requests_got_is_found(laws: ModuleType) -> None:
+    two = books(laws)
+    two.truth.asked.append(replace(two.truth.asked[0], number=2))
+    assert "each_answer_is_its_own" in found(laws, laws.joined(two.truth, two.settled, 0, two.logs))
 
 
 def test_credit_is_judged_where_an_index_follows_events_and_its_engine_is_known(laws: ModuleType) -> None:

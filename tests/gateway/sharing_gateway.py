@@ -9,6 +9,7 @@ from collections.abc import Callable
 from longproof.clock import SystemClock
 from longproof.gateway.shared_store import SharedStore, StoreAddress
 from longproof.gateway.sharing import Sharing, SharingRule
+from longproof.policy.arrivals import Arrival
 from longproof.policy.controller import Controller
 from longproof.policy.controller_config import ControllerConfig, ReplicaRule, TenantRule
 from longproof.policy.routing import PrefixRouter
@@ -55,6 +56,14 @@ class Gateway:
             return known is not None and known.number > number
 
         return heard
+
+    def choice(self, wanted: Arrival) -> str | None:
+        """Where it would send a request; nothing is booked."""
+        now_ns, replicas = self.clock.now_ns(), list(self.controller._replicas.values())
+        longest = wanted.input_tokens + wanted.output_tokens
+        for replica in replicas:
+            replica.find_room(wanted.id, wanted.input_tokens, longest, wanted.blocks, now_ns)
+        return self.router.choose(wanted, replicas, now_ns).replica
 
     def book(self, name: str, tokens: int) -> object:
         """A request of so many tokens."""

@@ -192,6 +192,11 @@ async def test_degraded_by_block_size_when_it_could_be_translated_but_is_not_as_
         await found.becomes(IndexState.DEGRADED, "the engine's blocks are of 8 tokens, not of 16 (block_tokens)")
 
 
+async def test_degraded_by_seed_when_hashes_do_not_hang_together() -> None:
+    async with fleet(KvEvents(foreign_parents=True)) as found:
+        await found.becomes(IndexState.DEGRADED, "the hashes of events do not hang together (another seed)")
+
+
 async def test_degraded_by_tokenizer_when_ours_makes_other_ids(tmp_path: Path) -> None:
     async with fleet(KvEvents(), tokenizer=write_tokenizer_files(tmp_path, off_by=1)) as found:
         await found.becomes(IndexState.DEGRADED, "our tokenizer or template is not the engine's")
@@ -238,6 +243,16 @@ async def test_degraded_by_credit_when_replies_do_not_find_what_the_index_promis
         promised[0] = (1_000, 10)
         await found.becomes(IndexState.DEGRADED, "of 1,000 blocks that the index promised, replies used 10")
         await until(lambda: found.trusted[-1:] == [False])
+
+
+async def test_ok_again_when_an_engine_of_other_blocks_comes_back_with_those_it_announced() -> None:
+    async with fleet(KvEvents(block_tokens=8), wait_s=2) as found:
+        await found.becomes(IndexState.DEGRADED, "of 8 tokens, not of 16 (block_tokens)")
+        found.engine.crash()
+        found.engine.kv_publisher._block = 16
+        await until(lambda: ReplicaState.DOWN in found.controller.states)
+        await asyncio.to_thread(found.engine.start)
+        await found.becomes(IndexState.OK)
 
 
 async def test_a_probe_cannot_be_made_when_nobody_counts() -> None:

@@ -12,11 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from longproof.clock import Clock
 from longproof.domain.kv_event import KvCleared, KvEvent, KvGap, KvRemoved, KvStored
 from longproof.gateway.kv_feed import KvFeed
 from longproof.gateway.kv_inbox import TURN_BLOCKS, KvInbox
 from longproof.gateway.kv_stream import FeedState, KvSource
 from longproof.policy.hashing import block_names
+from longproof.testing.fake_clock import FakeClock
 from longproof.testing.kv_publisher import KvEvents, KvPublisher
 
 BLOCK = 4
@@ -62,7 +64,12 @@ def subscribed(publisher: KvPublisher, feeds: int = 1) -> None:
 
 @contextmanager
 def feeding(
-    events: KvEvents | None = None, *, topic: str = "", replay: bool = True, before: int = 0
+    events: KvEvents | None = None,
+    *,
+    topic: str = "",
+    replay: bool = True,
+    before: int = 0,
+    clock: Clock | None = None,
 ) -> Iterator[tuple[KvPublisher, Heard, FeedState]]:
     """A publisher and a feed that is connected to it. `before`: sequences published while nobody listened."""
     publisher = KvPublisher(events or KvEvents(), block_tokens=BLOCK)
@@ -77,7 +84,7 @@ def feeding(
         replay=publisher.replay if replay else None,
         block_tokens=BLOCK,
     )
-    feed = KvFeed([source], heard)
+    feed = KvFeed([source], heard, clock=clock)
     feed.start()
     try:
         until(lambda: feed.states[0].connected, "the feed did not connect")
@@ -158,6 +165,32 @@ def test_a_gap_is_told_when_messages_are_lost_for_ever() -> None:
         until(lambda: heard.held == names(3, 4), "what came after the gap is not known")
         assert [gap.missed for gap in heard.of(KvGap)] == [2]
         assert (state.gaps, state.sequence.missed) == (1, 2)
+
+
+def test_everything_is_learned_again_when_a_publisher_begins_anew_beside_its_cache() -> None:
+    with feeding(KvEvents(replay=True)) as (publisher, heard, _):
+        keep(publisher, 0)
+        keep(publisher, 0, 1)
+        keep(publisher, 0, 1, 3)
+        until(lambda: heard.held == names(0, 1, 3), "the blocks did not come")
+        publisher.anew()
+        until(lambda: publisher.subscriptions == 1, "the feed did not come back")
+        keep(publisher, 1, 2)
+        until(lambda: heard.held == names(1, 2), "the blocks did not come again")
+        assert len(heard.of(KvCleared)) == 1
+
+
+def test_a_gap_is_told_when_the_replay_answers_nothing() -> None:
+    clock = FakeClock()
+    with feeding(KvEvents(replay=True, deaf=True, lose=(1,)), clock=clock) as (publisher, heard, state):
+        keep(publisher, 0)
+        keep(publisher, 0, 1)
+        keep(publisher, 0, 1, 2)
+        until(lambda: state.replays == 1, "it was not asked")
+        assert heard.of(KvGap) == []  # what came since waits
+        clock.advance_s(6)
+        until(lambda: heard.held == names(2), "what waited did not come")
+        assert len(heard.of(KvGap)) == 1
 
 
 def test_a_gap_is_told_when_there_is_no_replay_to_ask() -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from longproof.gateway.ledger_journal import SLOTS
 from longproof.gateway.ledger_store import SqliteLedger
 from longproof.gateway.meter import MeterSettings, UsageMeter
 from longproof.gateway.ports import Admitted, MeterUnavailable, Spent
@@ -35,7 +36,7 @@ class Books(RuleBasedStateMachine):
         self.expected: dict[tuple[str, int], tuple[str, int] | None] = {}
         self.passed: dict[tuple[str, int], int] = {}
         self.unwritten: set[tuple[str, int]] = set()
-        self.full = False
+        self.full = ""
         self.start()
 
     def start(self) -> None:
@@ -71,7 +72,7 @@ class Books(RuleBasedStateMachine):
             output_tokens=64,
             at_ns=self.clock.now_ns(),
         )
-        if self.full:
+        if self.full == "all" or self.unwritten:
             try:
                 self.meter.admitted(told)
             except MeterUnavailable:
@@ -118,15 +119,25 @@ class Books(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.clock.advance_s(seconds)
 
-    @rule(full=st.booleans())
-    def disk(self, full: bool) -> None:
-        def nothing_fits(line: bytes) -> int:
-            raise OSError(28, "No space left on device")
+    @rule(full=st.sampled_from(["", "all", "ends"]))
+    def disk(self, full: str) -> None:
+        """It has room; it has none; it has room for the line of a new request alone."""
+
+        def write(line: bytes) -> int:
+            if full == "all" or line.startswith(b'["s"'):
+                raise OSError(28, "No space left on device")
+            return self.whole(line)
 
         self.full = full
-        self.meter._journal._write = nothing_fits if full else self.whole  # type: ignore[method-assign]
+        self.meter._journal._write = write if full else self.whole  # type: ignore[method-assign]
         if not full and self.meter._write_waiting():
             self.unwritten.clear()
+
+    @rule(full=st.sampled_from(["all", "ends"]), again=st.integers(0, 9))
+    def full_for_a_moment(self, full: str, again: int) -> None:
+        self.disk(full)
+        self.admit(again)
+        self.disk("")
 
     @rule()
     def killed(self) -> None:
@@ -144,15 +155,23 @@ class Books(RuleBasedStateMachine):
             self.expected[entry] = ("interrupted", self.passed[entry])
         self.unwritten.clear()
         self.open.clear()
-        self.full = False
+        self.full = ""
         self.start()
         assert meter is not self.meter
         assert self.meter.state().recovered == len(lost)
 
+    @invariant()
+    def nothing_is_kept_of_those_that_ended(self) -> None:
+        if not hasattr(self, "meter"):
+            return
+        state, slots = self.meter.state(), self.meter._progress._free
+        assert (state.open_requests, state.unwritten) == (len(self.open), len(self.unwritten))
+        assert len(slots) == len(set(slots)) == SLOTS - len(self.open)
+
     def teardown(self) -> None:
         if not hasattr(self, "meter"):
             return
-        self.disk(False)
+        self.disk("")
         for request in sorted(self.open):
             self.ends(sorted(self.open).index(request), EndKind.COMPLETED, 5)
         self.meter.close()

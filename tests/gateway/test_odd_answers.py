@@ -138,3 +138,14 @@ async def test_an_engines_own_words_are_readable_when_the_status_was_out_already
     assert raw.startswith(b": waiting")
     (line,) = [line for line in raw.split(b"\n") if line.startswith(b"data: {")]
     assert json.loads(line[6:])["error"]["message"] == "no room"
+
+
+async def test_a_stream_that_ends_in_order_and_in_the_middle_has_failed(shell: Start) -> None:
+    async with ScriptedHttp({ROUTE: Reply.stream(TOKEN, TOKEN)}) as engine:
+        gateway = await shell([engine.url])
+        body = await (await gateway.chat(stream=True)).read()
+    assert body.startswith(TOKEN + TOKEN)
+    assert b'"replica_lost"' in body.removeprefix(TOKEN + TOKEN)
+    assert ended(gateway) == [EndKind.FAILED]
+    (end,) = gateway.books.ends
+    assert (end.ending, end.output_tokens) == (EndKind.FAILED, 2)

@@ -243,13 +243,7 @@ async def test_two_gateways_on_one_event_stream_choose_alike(url: str) -> None:
             talk.append(chance.randrange(2**64))
             wanted = arrival(f"q{number}", 16 * len(talk) + 3, 20, blocks=tuple(talk))
             sent, other = pair[number % 2], pair[1 - number % 2]
-            choices: list[str | None] = []
-            for gateway in pair:
-                now_ns, replicas = gateway.clock.now_ns(), list(gateway.controller._replicas.values())
-                for replica in replicas:
-                    replica.find_room(wanted.id, wanted.input_tokens, wanted.input_tokens + 20, wanted.blocks, now_ns)
-                choices.append(gateway.router.choose(wanted, replicas, now_ns).replica)
-            same += choices[0] == choices[1]
+            same += len({gateway.choice(wanted) for gateway in pair}) == 1
             decision = sent.controller.on_arrival(wanted, sent.clock.now_ns())
             assert isinstance(decision, Dispatch)
             sent.controller.on_first_token(wanted.id, sent.clock.now_ns())

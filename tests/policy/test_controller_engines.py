@@ -35,6 +35,17 @@ def test_an_engines_503_means_the_next_replica_and_not_this_one_before_its_retry
     assert gateway.snapshot(8 * S).counters.failed == 0
 
 
+def test_nothing_is_taken_as_cached_where_an_engine_refused() -> None:
+    router = LeastBacklog()
+    gateway = controller_of(replica_rule("r0"), replica_rule("r1"), router=router)
+    gateway.on_arrival(arrival("a", 5), 0)
+    gateway.on_refused_by_engine("a", 7 * S, MS)
+    gateway.on_first_token("a", 2 * MS)
+    gateway.on_finish("a", DONE, 3 * MS)
+    ends = [told for told in router.told if told[0] == "end"]
+    assert ends == [("end", "a", "r0", None, False, MS), ("end", "a", "r1", None, True, 3 * MS)]
+
+
 def test_the_engines_retry_after_is_passed_on_when_every_replica_has_refused() -> None:
     gateway = controller_of(replica_rule("r0"), replica_rule("r1"))
     gateway.on_arrival(arrival("a"), 0)

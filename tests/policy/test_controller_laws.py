@@ -89,7 +89,8 @@ class Gateway(RuleBasedStateMachine):
         self.may_send: set[str] = set()
         self.not_before = dict.fromkeys(NAMES, 0)
         self.up = dict.fromkeys(NAMES, True)
-        self.ends = 0
+        self.ends = self.sent = self.sent_back = 0
+        self.told = (self.controller.own_use(), self.controller.changes[0])
 
     # ── what comes back is held against what may come back ──
 
@@ -106,6 +107,7 @@ class Gateway(RuleBasedStateMachine):
             assert self.now >= self.not_before[decision.replica]
             self.may_send.discard(decision.id)
             self.live[decision.id] = decision.replica
+            self.sent += 1
         elif isinstance(decision, Refusal):
             assert self.live[decision.id] in ("new", "waiting"), "refused although it was sent"
             assert (decision.retry_after_ns is not None) == (decision.status in (429, 503))
@@ -196,6 +198,7 @@ class Gateway(RuleBasedStateMachine):
         self.not_before[replica] = max(self.not_before[replica], self.now + (S if after is None else after))
         self.live[request] = "waiting"
         self.may_send.add(request)
+        self.sent_back += 1
         self.take(self.gateway.on_refused_by_engine(request, after, self.now))
 
     @rule(number=st.integers(0, 99), kind=st.sampled_from(list(EndKind)), output=st.integers(0, 30))
@@ -267,6 +270,18 @@ class Gateway(RuleBasedStateMachine):
         assert self.gateway.kv_token_ms(request, self.now) is None
         assert self.controller.snapshot(self.now) == before
 
+    @rule(number=st.integers(0, 99))
+    def early(self, number: int) -> None:
+        """News from an engine of a request that none has: nothing comes of them."""
+        request = self.pick(number, sent=False)
+        if request is None:
+            return
+        before = self.controller.snapshot(self.now)
+        assert self.gateway.on_refused_by_engine(request, S, self.now) == []
+        assert self.gateway.on_first_token(request, self.now) == []
+        assert self.gateway.on_output(request, 9, self.now) == []
+        assert self.controller.snapshot(self.now) == before
+
     @rule(number=st.integers(0, 99), back=st.sampled_from([1, S, 60 * S]))
     def clock_falls_back(self, number: int, back: int) -> None:
         """A time before the last one is the last one: nobody's deadline, back-off or bill moves by it."""
@@ -315,6 +330,7 @@ class Gateway(RuleBasedStateMachine):
             assert replica.decoding == sum(r.phase.name == "DECODING" for r in there)
             assert replica.prefilling == len(there) - replica.decoding
             assert replica.pending_prefill_tokens == sum(r.booked_tokens for r in there if r.phase.name != "DECODING")
+            assert kept.pending_prefill_ns == sum(r.prefill_ns for r in there if r.phase.name != "DECODING")
             for stage in replica.stages:
                 assert stage.held_blocks + stage.free_blocks == stage.capacity_blocks
                 assert stage.free_blocks >= 0
@@ -322,6 +338,9 @@ class Gateway(RuleBasedStateMachine):
                 assert stage.requests == len(there)
                 assert stage.used_blocks is not None
                 assert stage.used_blocks <= stage.held_blocks - stage.foreign_blocks
+        for request in live.values():
+            assert (request.sent_to is not None) == request.on_engine
+            assert request.replica is not None or request.held_tokens == 0
         for tenant in seen.tenants:
             mine = [r for r in live.values() if r.arrival.tenant == tenant.name]
             assert self.controller._tenants.of(tenant.name).here == len(mine)
@@ -330,10 +349,19 @@ class Gateway(RuleBasedStateMachine):
             assert tenant.held_tokens == sum(r.held_tokens for r in mine)
         total = seen.counters
         assert total.arrived == self.number
+        assert (total.dispatched, total.engine_refusals) == (self.sent, self.sent_back)
         assert total.completed + total.cancelled + total.failed + total.rejected == self.ends
         assert total.arrived == self.ends + total.refused + len(live)
         assert sum(count for _, count in total.refused_by_code) == total.refused
         assert seen.waiting_count + seen.counting_count + seen.running_count == len(live)
+
+    @invariant()
+    def what_is_booked_never_changes_unnoticed(self) -> None:
+        """Other gateways are told of it when `changes` has risen."""
+        if not hasattr(self, "controller"):
+            return
+        before, self.told = self.told, (self.controller.own_use(), self.controller.changes[0])
+        assert self.told[0] == before[0] or self.told[1] > before[1]
 
     def teardown(self) -> None:
         if not hasattr(self, "controller"):

@@ -43,6 +43,11 @@ def tenant(weight: float = 1.0, virtual_ns: float = 0.0) -> Tenant:
     return Tenant(TenantRule(name="", weight=weight), virtual_ns=virtual_ns)
 
 
+def finish(ticket: Ticket) -> float:
+    """When it would be done, by its tenant's share of service."""
+    return ticket.tenant.virtual_ns + ticket.work_ns / ticket.tenant.rule.weight
+
+
 def test_the_least_work_goes_first_when_all_are_fresh() -> None:
     waiting, one = Waiting(), tenant()
     waiting.add("giant", one, 60 * S)
@@ -180,7 +185,7 @@ def test_the_late_are_ahead_with_their_share_when_there_are_many() -> None:
     )
 )
 def test_everybody_stands_in_exactly_one_lane_after_any_history(steps: list[tuple[str, int, int]]) -> None:
-    waiting, tenants = Waiting(QueueRule(age_bound_ns=10)), [tenant(), tenant(2.0), tenant(), tenant()]
+    waiting, tenants = Waiting(QueueRule(age_bound_ns=10)), [tenant(), tenant(2.0), tenant(0.5, 9.0), tenant()]
     here: list[Ticket] = []
     now = 0
     for what, number, who in steps:
@@ -194,7 +199,10 @@ def test_everybody_stands_in_exactly_one_lane_after_any_history(steps: list[tupl
             here.remove(ticket)
             (waiting.take if what == "take" else waiting.queue.remove)(ticket)
             waiting.queue.remove(ticket)  # a second time changes nothing
-        found = [ticket.number for ticket in [*waiting.queue.fresh(), *waiting.queue.late()]]
+        fresh = list(waiting.queue.fresh())
+        assert fresh == sorted(fresh, key=lambda t: (t.priority, finish(t), t.number))
+        assert len(waiting.queue._lines) == len({id(ticket.tenant) for ticket in here})
+        found = [ticket.number for ticket in [*fresh, *waiting.queue.late()]]
         assert sorted(found) == sorted(ticket.number for ticket in here)
         assert {t.number for t in waiting.queue.late_small()} == {t.number for t in waiting.queue.late()}
         assert len(waiting.queue) == len(here)

@@ -187,7 +187,8 @@ class _Check:
             return f"the engine did not take the probe: {problem.what[:200]}"
         finally:
             self._wanted = set()
-        size = next((found for state in self._probed.states if (found := wrong_size(state))), "")
+        pairs = zip(self._probed.states, self._marks, strict=True)  # what an earlier life of the engine told is over
+        size = next((found for state, mark in pairs if (found := wrong_size(state, mark))), "")
         self._mark()
         return size
 

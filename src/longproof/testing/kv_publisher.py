@@ -31,11 +31,11 @@ class KvEvents:
 
     `wire` "map" is vLLM's form, "list" SGLang's. `hash_seed` changes every hash and nothing else. `block_tokens`: what
     the engine's blocks are (None = the dialect's). `shift_ids`: added to every token id, as if another tokenizer had
-    made them. `foreign_parents`: a block that follows another names it by a hash that was never told. `lose`: numbers
-    of messages that are only in the replay, `lose_for_ever`: that are not even there. `swap`: messages that are sent
-    after the one behind them; `double`: that are sent twice. `silent`: nothing is sent. `replay`: there is one, of
-    `buffer_messages`; `deaf`: it takes questions and answers none. `ports`: where it publishes and replays, 0 = any
-    free one; a process that takes another one's place needs its ports.
+    made them. `foreign_parents`: blocks are told one by one, and each names the one before it by a hash that was never
+    told, as of another seed. `lose`: numbers of messages that are only in the replay, `lose_for_ever`: that are not
+    even there. `swap`: messages that are sent after the one behind them; `double`: that are sent twice. `silent`:
+    nothing is sent. `replay`: there is one, of `buffer_messages`; `deaf`: it takes questions and answers none. `ports`:
+    where it publishes and replays, 0 = any free one; a process that takes another one's place needs its ports.
     """
 
     topic: str = ""
@@ -63,7 +63,8 @@ class KvPublisher:
         self.sent = 0
         self._block = events.block_tokens or block_tokens
         self._ports = list(events.ports)
-        self._lock = threading.Lock()
+        self._lock, self._changing = threading.Lock(), threading.Lock()
+        self._kept: Sequence[tuple[str, bytes]] = ()
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._buffer: deque[tuple[int, bytes]] = deque(maxlen=events.buffer_messages)
         self._held: dict[bytes, None] = {}
@@ -112,7 +113,7 @@ class KvPublisher:
             self._live.set_hwm(100_000)
             self._ports[0] = _bind(self._live, self._ports[0])
             self._buffer.clear()
-            self._held.clear()
+            self._held, self._kept = {}, ()
             self._number, self._late, self._subscriptions = 0, None, 0
             if self.events.replay:
                 router = self._context.socket(zmq.ROUTER)
@@ -120,6 +121,13 @@ class KvPublisher:
                 self._leave.clear()
                 self._replaying = threading.Thread(target=self._serve_replay, args=(router,), daemon=True)
                 self._replaying.start()
+
+    def anew(self) -> None:
+        """Begins a life beside a cache that stays as it is: all it holds is told again."""
+        with self._changing:
+            kept = self._kept
+            self.open()
+            self._tell(kept)
 
     def close(self) -> None:
         """Ends the life. Safe to call twice."""
@@ -134,6 +142,11 @@ class KvPublisher:
 
     def changed(self, kept: Sequence[tuple[str, bytes]]) -> None:
         """The cache holds these sequences now (salt, ids as 32-bit integers): tells the difference."""
+        with self._changing:
+            self._tell(kept)
+
+    def _tell(self, kept: Sequence[tuple[str, bytes]]) -> None:
+        self._kept = tuple(kept)
         held: dict[bytes, None] = {}
         events: list[Any] = []
         for salt, packed in kept:
@@ -183,6 +196,9 @@ class KvPublisher:
             else:
                 run[0].append(key)
                 run[1].extend(number + self.events.shift_ids for number in array("I", ids))
+            if self.events.foreign_parents:
+                found += self._run(run, salt)
+                run = ([], [], key)
             held[key] = None
             parent = key
         return [*found, *self._run(run, salt)]
