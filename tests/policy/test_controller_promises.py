@@ -70,6 +70,19 @@ def test_nobody_waits_longer_than_the_longest_wait() -> None:
     assert gateway.on_finish("a", DONE, 61 * S) == []
 
 
+def test_the_longest_wait_ends_it_when_its_time_came_while_an_engine_had_it() -> None:
+    gateway = controller_of(queue=QueueRule(longest_wait_ns=60 * S))
+    gateway.on_arrival(arrival("a", 100), 0)
+    assert isinstance(gateway.on_arrival(arrival("b", 90), 0), Wait)
+    (sent,) = gateway.on_finish("a", DONE, 10 * S)
+    assert isinstance(sent, Dispatch)
+    assert gateway.on_tick(70 * S) == []  # it does not wait
+    assert gateway.on_refused_by_engine("b", S, 80 * S) == []  # now it does again
+    (refused,) = gateway.on_tick(80 * S)
+    assert isinstance(refused, Refusal)
+    assert (refused.id, refused.code) == ("b", "queue_timeout")
+
+
 def test_a_tenant_is_refused_when_its_kv_budget_is_spent_and_told_when_it_fills() -> None:
     budget = KvBudget(token_seconds_per_s=10, burst_token_seconds=200)
     gateway = controller_of(tenants=(TenantRule(name="t", budget=budget),))
