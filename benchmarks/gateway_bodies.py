@@ -1,6 +1,7 @@
 """What large bodies cost the gateway: time, CPU, memory, and what its event loop notices of them.
 
-    python benchmarks/gateway_bodies.py [--mib 4,16,40] [--clients 1,8,32] [--model FILES] [--no-tokenizer] [--json]
+    python benchmarks/gateway_bodies.py [--mib 4,16,40] [--clients 1,8,32] [--rounds 3] [--model FILES]
+                                        [--no-tokenizer] [--json]
 
 Three processes: an engine that answers at once (and counts with the model's own tokenizer when it is asked to), the
 gateway, and the client here. Every request goes through the whole gateway: body, count, ledger, routing, metering.
@@ -28,7 +29,9 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -171,13 +174,23 @@ async def lag(session: aiohttp.ClientSession, url: str) -> dict[float, float]:
     return {}
 
 
-def quantile_ms(before: dict[float, float], after: dict[float, float], share: float) -> float | None:
-    """The upper end of the bucket in which a quantile of what came between lies, in ms."""
-    grown = {end: after[end] - before.get(end, 0.0) for end in after}
+def quantile_ms(grown: Counter[float], share: float) -> float | None:
+    """The upper end of the bucket in which a quantile lies, in ms."""
     total = max(grown.values(), default=0.0)
     if not total:
         return None
     return 1e3 * min(end for end, count in grown.items() if count >= share * total)
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """What was seen while a number of bodies went through at once. `lags`: upper end of a bucket → samples below it."""
+
+    times_s: list[float]
+    cpu_s: float
+    peak_bytes: int
+    copies: float
+    lags: Counter[float]
 
 
 class Bench:
@@ -186,32 +199,43 @@ class Bench:
     def __init__(self, session: aiohttp.ClientSession, url: str, gateway: Process, *, quiet: bool) -> None:
         self._session, self._url, self._gateway, self._quiet = session, url, gateway, quiet
         self.rows: list[dict[str, Any]] = []
+        self._bursts: dict[str, list[Burst]] = {}
 
-    async def row(self, mib: int, kind: str, bodies: list[bytes]) -> None:
-        """One line of the table: all bodies at once."""
+    async def burst(self, kind: str, bodies: list[bytes]) -> None:
+        """All bodies at once, for one line of the table."""
         before, cpu_s, held = await lag(self._session, self._url), self._gateway.cpu_s(), self._gateway.forget_peak()
         times = await asyncio.gather(*map(self._post, bodies))
         cpu_s, peak = self._gateway.cpu_s() - cpu_s, self._gateway.peak()
         after = await lag(self._session, self._url)
-        size = sum(map(len, bodies))
+        grown = Counter({end: after[end] - before.get(end, 0.0) for end in after})
+        burst = Burst(times, cpu_s, peak, max(0, peak - held) / sum(map(len, bodies)), grown)
+        self._bursts.setdefault(kind, []).append(burst)
+
+    def row(self, mib: int, kind: str) -> None:
+        """One line of the table, of all its bursts."""
+        bursts = self._bursts.pop(kind)
+        times = [time_s for burst in bursts for time_s in burst.times_s]
+        lags_seen = sum((burst.lags for burst in bursts), Counter[float]())
         row = {
             "mib": mib,
-            "clients": len(bodies),
+            "clients": len(bursts[0].times_s),
+            "rounds": len(bursts),
             "kind": kind,
             "p50_ms": 1e3 * statistics.median(times),
             "worst_ms": 1e3 * max(times),
-            "cpu_ms": 1e3 * cpu_s / len(bodies),
-            "peak_mib": peak / 2**20,
-            "copies": max(0, peak - held) / size,
-            "lag_p50_ms": quantile_ms(before, after, 0.5),
-            "lag_p99_ms": quantile_ms(before, after, 0.99),
-            "lag_worst_ms": quantile_ms(before, after, 1.0),
+            "cpu_ms": 1e3 * sum(burst.cpu_s for burst in bursts) / len(times),
+            "peak_mib": max(burst.peak_bytes for burst in bursts) / 2**20,
+            "copies": max(burst.copies for burst in bursts),
+            "lag_samples": max(lags_seen.values(), default=0),
+            "lag_p50_ms": quantile_ms(lags_seen, 0.5),
+            "lag_p99_ms": quantile_ms(lags_seen, 0.99),
+            "lag_worst_ms": quantile_ms(lags_seen, 1.0),
         }
         self.rows.append(row)
         lags = " / ".join("-" if row[name] is None else f"{row[name]:g}" for name in LAGS)
         print(
-            f"| {mib} | {len(bodies)} | {kind} | {row['p50_ms']:,.0f} / {row['worst_ms']:,.0f} | {row['cpu_ms']:,.0f}"
-            f" | {row['peak_mib']:,.0f} | {row['copies']:.1f} | {lags} |",
+            f"| {mib} | {row['clients']} | {kind} | {row['p50_ms']:,.0f} / {row['worst_ms']:,.0f}"
+            f" | {row['cpu_ms']:,.0f} | {row['peak_mib']:,.0f} | {row['copies']:.1f} | {lags} |",
             file=sys.stderr if self._quiet else sys.stdout,
             flush=True,
         )
@@ -264,9 +288,12 @@ async def measure(options: argparse.Namespace) -> None:
             for count in clients:
                 if mib * count > options.most_mib:
                     continue
-                texts = [f"{next(number)} {time.time_ns()} {text}" for _ in range(count)]
-                await bench.row(mib, "cold", [body(one) for one in texts])
-                await bench.row(mib, "known", [body(one, "What does it do?") for one in texts])
+                for _ in range(options.rounds):
+                    texts = [f"{next(number)} {time.time_ns()} {text}" for _ in range(count)]
+                    await bench.burst("cold", [body(one) for one in texts])
+                    await bench.burst("known", [body(one, "What does it do?") for one in texts])
+                bench.row(mib, "cold")
+                bench.row(mib, "known")
     if options.json:
         print(json.dumps(bench.rows, indent=1))
 
@@ -276,6 +303,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", default="4,16,40", help="sizes of bodies")
     parser.add_argument("--clients", default="1,8,32", help="how many at once")
+    parser.add_argument("--rounds", type=int, default=3, help="bursts of each row")
     parser.add_argument("--most-mib", type=int, default=640, help="skip rows with more than this in all")
     parser.add_argument("--model", type=Path, default=None, help="directory, tokenizer.json or GGUF")
     parser.add_argument("--no-tokenizer", action="store_true", help="the gateway has none; lengths are estimated")

@@ -2,7 +2,7 @@
 the books once, and is nothing left behind?
 
     python benchmarks/gateway_chaos.py [--seeds N] [--minutes M] [--first-seed S] [--faults NAME,…] [--embedded]
-                                       [--keep] [--json]
+                                       [--keep] [--json | --markdown]
 
 `longproof serve` runs as a process of its own before three lying engines, each a process of its own too (and with
 `--embedded` a real llama.cpp, started by the gateway). Clients of all kinds ask without a pause while a fault is
@@ -19,22 +19,23 @@ import argparse
 import asyncio
 import collections
 import json
+import math
 import random
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 from chaos.clients import Clients
 from chaos.faults import EMBEDDED, FAULTS, Fault, Stage, nothing
-from chaos.laws import LAWS, Books, leaks, read_books
+from chaos.laws import LAWS, Books, credited, leaks, read_books
 from chaos.processes import Disk, Engine, Gateway, WallClock
-from chaos.truth import Kill, Truth, generations_in
+from chaos.truth import Truth, generations_in
 
 WIDTH = 14
 """Clients that ask at the same time."""
@@ -56,6 +57,9 @@ class Run:
     restarts_s: list[float] = field(default_factory=list[float])
     descriptors: tuple[int, int] = (0, 0)
     tokens: dict[str, int] = field(default_factory=dict[str, int])
+    feeds: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    credit: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
+    """By where it came from: tokens taken as cached, those of them that were not, those cached and not known of."""
     requests: int = 0
     kills: int = 0
     disk: str = ""
@@ -98,22 +102,25 @@ async def one_seed(seed: int, seconds: float, faults: tuple[Fault, ...], *, embe
     rng, run = random.Random(seed), Run(seed=seed)
     directory = Path(tempfile.mkdtemp(prefix="gateway-chaos-"))
     engines = [Engine(f"r{i}", directory, seed * 10 + i) for i in range(3)]
-    disk, clock = Disk(directory / "state"), WallClock(directory)
+    # a run writes some 5 MiB of decision log a minute
+    disk, clock = Disk(directory / "state", mib=48 + int(seconds / 6)), WallClock(directory)
     gateway = Gateway(engines, directory, disk, clock, embedded=embedded)
     run.disk, run.clock = disk.how, clock.there
-    kills: list[Kill] = []
+    truth = Truth()
     try:
         for engine in engines:
             engine.start()
         gateway.start()
         async with Clients(gateway.url, rng) as clients:
+            truth.asked = clients.asked
             stage = Stage(
                 engines=engines,
                 gateway=gateway,
                 disk=disk,
                 clock=clock,
                 clients=clients,
-                kills=kills,
+                kills=truth.kills,
+                feeds=truth.feeds,
                 rng=rng,
                 embedded=embedded,
                 restarts_s=run.restarts_s,
@@ -122,7 +129,6 @@ async def one_seed(seed: int, seconds: float, faults: tuple[Fault, ...], *, embe
                 clients.other_model = await asyncio.to_thread(gateway.embedded_model)
             await _episodes(stage, run, seconds, faults)
         gateway.drain()
-        truth = Truth(asked=clients.asked, kills=kills)
         for engine in engines:
             truth.generations += generations_in(engine.truth, engine.name)
         books = read_books(truth, disk.path)
@@ -135,6 +141,8 @@ async def one_seed(seed: int, seconds: float, faults: tuple[Fault, ...], *, embe
             engine.kill()
         gateway.kill()
         if keep:
+            asked = "".join(f"{json.dumps(asdict(one))}\n" for one in truth.asked)
+            (directory / "clients.jsonl").write_text(asked)
             shutil.copytree(disk.path, directory / "state-kept")
             print(f"kept in {directory}", file=sys.stderr)
         disk.leave()
@@ -177,6 +185,8 @@ def _count(run: Run, books: Books) -> None:
         run.outcomes.setdefault(name, collections.Counter())[asked.outcome] += 1
         if asked.code and asked.outcome in ("error", "refused"):
             run.codes.setdefault(name, collections.Counter())[asked.code] += 1
+    run.feeds = [asdict(feed) for feed in books.truth.feeds]
+    run.credit = {"by events": credited(books, fed=True), "by a guess": credited(books, fed=False)}
     run.tokens = {
         **_not_booked(books),
         "made by engines": sum(made.output_tokens for made in books.truth.generations),
@@ -226,6 +236,12 @@ def table(runs: list[Run]) -> str:
         lines += [f"{law.__name__.replace('_', ' '):<42} {len(found):>6}", *(f"    {text}" for text in found[:5])]
     held = [text for run in runs for texts in run.leaked.values() for text in texts]
     lines += [f"{'nothing is held at rest':<42} {len(held):>6}", *(f"    {text}" for text in held[:5]), ""]
+    lines += [f"{'events of an engine that came back with another …':<52} {'times':>5} {'told s':>7} {'well s':>7}"]
+    for what, times, told_s, well_s in _feeds(runs):
+        lines.append(f"{what:<52} {times:>5} {told_s:>7} {well_s:>7}")
+    for how, (known, over, under) in _credit(runs).items():
+        lines.append(f"taken as cached {how}, tokens: {known}; not so: {over}; cached and not known of: {under}")
+    lines.append("")
     for word in dict.fromkeys(word for run in runs for word in run.tokens):
         lines.append(f"{word:<42} {sum(run.tokens.get(word, 0) for run in runs):>9}")
     restarts = [took_s for run in runs for took_s in run.restarts_s]
@@ -236,6 +252,57 @@ def table(runs: list[Run]) -> str:
     )
     lines.append(f"{'tracebacks in the log of the gateway':<42} {sum(run.tracebacks for run in runs):>9}")
     return "\n".join(lines)
+
+
+def _feeds(runs: list[Run]) -> Iterator[tuple[str, int, str, str]]:
+    """What was wrong, how often, and the longest until it was told and until all was well again, in seconds."""
+    feeds = [feed for run in runs for feed in run.feeds]
+    for what in dict.fromkeys(feed["what"] for feed in feeds):
+        mine = [feed for feed in feeds if feed["what"] == what]
+        told = [_seconds(feed["at_ns"], feed["told_ns"]) for feed in mine]
+        well = [_seconds(feed["mended_ns"], feed["well_ns"]) for feed in mine]
+        yield what, len(mine), f"{max(told):.1f}", f"{max(well):.1f}"
+
+
+def _seconds(began_ns: int, ended_ns: int | None) -> float:
+    return math.inf if ended_ns is None else (ended_ns - began_ns) / 1e9
+
+
+def _credit(runs: list[Run]) -> dict[str, tuple[int, ...]]:
+    sources = dict.fromkeys(how for run in runs for how in run.credit)
+    return {how: tuple(map(sum, zip(*(run.credit[how] for run in runs if run.credit), strict=True))) for how in sources}
+
+
+def markdown(runs: list[Run]) -> str:
+    """For docs/reliability.md."""
+    faults = sum(len(run.episodes) for run in runs)
+    outcomes = sum((count for run in runs for count in run.outcomes.values()), collections.Counter[str]())
+    words = collections.Counter[str]()
+    for run in runs:
+        words.update(run.tokens)
+    missing = sum(count for word, count in words.items() if word.startswith("made and not booked"))
+    wrong = sum(len(found) for run in runs for found in (*run.broken.values(), *run.leaked.values()))
+    feeds = list(_feeds(runs))
+    known, over, _ = _credit(runs)["by events"]
+    share = f" ({over / known:.1%})" if known else ""
+    told, well = (max((float(feed[at]) for feed in feeds), default=math.nan) for at in (2, 3))
+    rows = [
+        ("seeds; faults; kills", f"{', '.join(str(run.seed) for run in runs)}; {faults}; {sum(r.kills for r in runs)}"),
+        ("requests; of them while the gateway was away", f"{outcomes.total():,}; {outcomes['unreached']:,}"),
+        ("laws broken, and things held at rest", f"{wrong}"),
+        ("longest until at rest, s", f"{max(max(run.rest_s.values()) for run in runs):.1f}"),
+        ("tokens made by engines; of them not on the books", f"{words['made by engines']:,}; {missing:,}"),
+        ("tokens that an index fed by events took as cached; of them not so", f"{known:,}; {over:,}{share}"),
+        ("wrong events: times; longest until told; until well again, s", _times(feeds, told, well)),
+        ("longest start after a kill, s", f"{max((s for r in runs for s in r.restarts_s), default=math.nan):.1f}"),
+        ("descriptors before and after", "; ".join(f"{a} and {b}" for a, b in (run.descriptors for run in runs))),
+        ("tracebacks in the gateway's log", f"{sum(run.tracebacks for run in runs)}"),
+    ]
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
+
+
+def _times(feeds: list[tuple[str, int, str, str]], told_s: float, well_s: float) -> str:
+    return f"{sum(feed[1] for feed in feeds)}; {told_s:.1f}; {well_s:.1f}"
 
 
 def _place(name: str) -> int:
@@ -261,6 +328,7 @@ def main() -> int:
     parser.add_argument("--embedded", action="store_true", help="a real llama.cpp is one of the replicas")
     parser.add_argument("--keep", action="store_true", help="leave the directory, for a look into it")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--markdown", action="store_true", help="the table of docs/reliability.md")
     options = parser.parse_args()
     known = (*FAULTS, *EMBEDDED) if options.embedded else FAULTS
     wanted = options.faults.split(",") if options.faults else [fault.__name__ for fault in known]
@@ -272,7 +340,10 @@ def main() -> int:
         print(f"seed {seed}", file=sys.stderr)
         work = one_seed(seed, options.minutes * 60, faults or (nothing,), embedded=options.embedded, keep=options.keep)
         runs.append(asyncio.run(work))
-    print(json.dumps(as_json(runs), indent=1) if options.json else table(runs))
+    if options.json:
+        print(json.dumps(as_json(runs), indent=1))
+    else:
+        print(table(runs), *(["", markdown(runs)] if options.markdown else []), sep="\n")
     return int(broken(runs))
 
 

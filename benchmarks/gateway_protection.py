@@ -1,16 +1,21 @@
 """Short chats and a few giant prompts on a real vLLM with a small KV pool: straight to it, and through the gateway.
 
-    python benchmarks/gateway_protection.py [--seconds 80] [--turns 2] [--plot FILE] [--json FILE]
+    python benchmarks/gateway_protection.py [--replicas 2] [--seconds 80] [--turns 2] [--plot FILE] [--json FILE]
 
 In turns: the chats alone (idle), then chats and giants straight to vLLM (without), then through `longproof serve`
 (with). The same chats leave at the same moments each time, whatever becomes of the others; their outputs are drawn with
 a long tail, and the giants come in bursts that together are larger than the pool. Every prompt begins in its own way,
-so nothing is cached. vLLM computes on one core.
+so nothing is cached. Each vLLM computes on one core.
 
-The gateway promises a time between tokens (`[slo] itl`). No engine keeps it while it prefills a giant beside the
-streams, so each giant's prefill runs alone: the chats' tokens keep their pace, and chats that come meanwhile wait for
-their first. What that costs them is in the table (ttft): one engine can protect one of the two. `--chunk` is vLLM's
-`--long-prefill-token-threshold`: what one prompt gets of a step while others are there.
+The gateway promises a time between tokens (`[slo] itl`) and one per token of a whole answer (`[slo] tpot`). No engine
+keeps the first while it prefills a giant beside the streams, so each giant's prefill runs alone: the chats' tokens keep
+their pace, and chats that come meanwhile wait for their first. What that costs them is in the table (ttft): one engine
+can protect one of the two. The second bounds how many streams run together; how many that is the gateway learns.
+`--tpot auto` promises 1.25 times what the first idle turn had at p99; `--slots` sets a number instead. `--chunk` is
+vLLM's `--long-prefill-token-threshold`: what one prompt gets of a step while others are there.
+
+With `--replicas 2` there are two vLLMs, and the second is the gateway's pool for the long (`[pools] long_pool`). Idle
+and without it, requests alternate between the two in the order they come, as a plain proxy would send them.
 
 Printed: preemptions by vLLM's own counter; time to first token, time per output token (a request's mean) and between
 tokens of the chats, with 95 % intervals (order statistics; – where there are too few for an end); what became of the
@@ -28,11 +33,14 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
 import orjson
+from protection_plot import PREEMPTIONS, USAGE, plot
 from real_vllm import (
     BLOCK_TOKENS,
     Planned,
@@ -40,8 +48,8 @@ from real_vllm import (
     ask,
     client,
     gateway,
+    model_dir,
     prose,
-    run_script,
     scrape,
     total,
     vllm,
@@ -51,10 +59,16 @@ from longproof.domain.measure import Unknown
 from longproof.stats.quantile import lower_bound, sample_quantile, upper_bound
 
 TARGET = 1.3
+PROMISE = 1.25
 SAMPLE_S = 0.5
 DRAIN_S = 150.0
-ENGINE = ("vllm:kv_cache_usage_perc", "vllm:num_preemptions_total", "vllm:num_requests_running")
-OURS = ("longproof_oldest_wait_seconds", "longproof_waiting_requests", "longproof_kv_held_blocks")
+ENGINE = (USAGE, PREEMPTIONS, "vllm:num_requests_running")
+OURS = (
+    "longproof_oldest_wait_seconds",
+    "longproof_waiting_requests",
+    "longproof_kv_held_blocks",
+    "longproof_replica_most_streams",
+)
 ARMS = ("idle", "without", "with")
 
 
@@ -69,20 +83,30 @@ class Turn:
     samples: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
 
 
-def fleet(url: str, model: Path, options: argparse.Namespace) -> str:
-    """The gateway's configuration: what docs/how-to/serve.md says of one replica for short and long."""
-    return f"""
+def fleet(urls: Sequence[str], model: Path, tpot_ms: float | None, options: argparse.Namespace) -> str:
+    """The gateway's configuration: what docs/how-to/serve.md says of long prompts among chats."""
+    replicas = "".join(
+        f"""
 [[replica]]
-name = "vllm"
+name = "{pool}"
 url = "{url}"
+pool = "{pool}"
 tokenizer = "{model}"
-slots = {options.slots}
-
+"""
+        + (f"slots = {options.slots}\n" if options.slots else "")
+        for pool, url in zip(("short", "long"), urls, strict=False)
+    )
+    promise = "" if tpot_ms is None else f'tpot = "{tpot_ms:.1f}ms"'
+    pool = 'long_pool = "long"' if len(urls) > 1 else ""
+    return f"""
+{replicas}
 [slo]
 itl = "{options.itl}"
+{promise}
 
 [pools]
 long_from = {options.giant_tokens // 3}
+{pool}
 
 [queue]
 count_from = 64
@@ -91,11 +115,12 @@ overdue_share = {options.share}
 """
 
 
-def chats(options: argparse.Namespace, turn: int, arm: str) -> list[Planned]:
+def chats(options: argparse.Namespace, turn: int, arm: str, *, seconds: float | None = None) -> list[Planned]:
     """The same for every arm, but for the words their prompts begin with."""
+    until_s = options.seconds if seconds is None else seconds
     when, lengths, words = random.Random(turn), random.Random(turn + 100), random.Random(f"{arm}{turn}")
     found, at = list[Planned](), 0.0
-    while (at := at + when.expovariate(options.rate)) < options.seconds:
+    while (at := at + when.expovariate(options.rate)) < until_s:
         output = min(options.longest_output, max(16, int(lengths.lognormvariate(3.9, 0.7))))
         asked = {"role": "user", "content": prose(words, lengths.randint(15, 60))}
         found.append(Planned(kind="chat", at_s=at, messages=(asked,), output_tokens=output))
@@ -115,22 +140,31 @@ def giants(options: argparse.Namespace, turn: int, arm: str) -> list[Planned]:
     return found
 
 
-async def one_turn(session: aiohttp.ClientSession, arm: str, url: str, engine_url: str, planned: list[Planned]) -> Turn:
-    """Sends everything on time, waits until all is answered, and looks at both sides meanwhile."""
-    before = await scrape(session, engine_url, ENGINE.__contains__)
+async def look(session: aiohttp.ClientSession, engines: Sequence[str], front: str | None) -> dict[str, float]:
+    """All engines together, the usage of the fullest; and our own figures."""
+    rows = await asyncio.gather(*(scrape(session, url, ENGINE.__contains__) for url in engines))
+    found = {name: sum(total(row, name) for row in rows) for name in ENGINE}
+    found[USAGE] = max(total(row, USAGE) for row in rows)
+    if front is not None:
+        ours = await scrape(session, front, OURS.__contains__)
+        found |= {name: total(ours, name) for name in OURS}
+    return found
+
+
+async def one_turn(
+    session: aiohttp.ClientSession, arm: str, engines: Sequence[str], front: str | None, planned: list[Planned]
+) -> Turn:
+    """Sends everything on time, waits until all is answered, and looks at both sides meanwhile. `front` None: straight
+    to the engines, one after the other."""
+    before = await look(session, engines, front)
     start_s, samples = time.monotonic(), list[dict[str, float]]()
 
-    async def look() -> None:
+    async def watch() -> None:
         while True:
-            row = await scrape(session, engine_url, ENGINE.__contains__)
-            if url != engine_url:
-                row |= await scrape(session, url, OURS.__contains__)
-            samples.append({"at_s": time.monotonic() - start_s} | {k.split("{")[0]: 0.0 for k in row})
-            for name in {key.split("{")[0] for key in row}:
-                samples[-1][name] = total(row, name)
+            samples.append({"at_s": time.monotonic() - start_s} | await look(session, engines, front))
             await asyncio.sleep(SAMPLE_S)
 
-    async def later(one: Planned) -> Seen:
+    async def later(one: Planned, url: str) -> Seen:
         await asyncio.sleep(max(0.0, one.at_s - (time.monotonic() - start_s)))
         try:
             async with asyncio.timeout(planned[-1].at_s - one.at_s + DRAIN_S):
@@ -139,40 +173,68 @@ async def one_turn(session: aiohttp.ClientSession, arm: str, url: str, engine_ur
             return Seen(one.kind, one.at_s, sent_s=one.at_s, ended_s=time.monotonic() - start_s, error="not answered")
 
     planned.sort(key=lambda one: one.at_s)
-    looking = asyncio.create_task(look())
-    seen = await asyncio.gather(*(later(one) for one in planned))
-    looking.cancel()
-    await asyncio.gather(looking, return_exceptions=True)
-    after = await scrape(session, engine_url, ENGINE.__contains__)
-    name = "vllm:num_preemptions_total"
+    watching = asyncio.create_task(watch())
+    seen = await asyncio.gather(
+        *(later(one, front or engines[place % len(engines)]) for place, one in enumerate(planned))
+    )
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    after = await look(session, engines, front)
     waits = [row.get("longproof_oldest_wait_seconds", 0.0) for row in samples]
-    return Turn(arm, list(seen), int(total(after, name) - total(before, name)), max(waits, default=0.0), samples)
+    return Turn(arm, list(seen), int(after[PREEMPTIONS] - before[PREEMPTIONS]), max(waits, default=0.0), samples)
 
 
 async def measure(options: argparse.Namespace) -> list[Turn]:
-    """All turns, on one vLLM and one gateway."""
-    model, turns = run_script("export_smollm2.py"), list[Turn]()
+    """All turns, on the same vLLMs and, from the first idle turn on, one gateway."""
+    model, turns = model_dir(), list[Turn]()
     directory = Path(tempfile.mkdtemp(prefix="longproof-protection-"))
     arguments = ["--max-num-seqs", "32", "--max-num-batched-tokens", str(options.step)]
     if options.chunk:
         arguments += ["--long-prefill-token-threshold", str(options.chunk)]
-    async with (
-        vllm(directory / "vllm.log", blocks=options.blocks, arguments=arguments) as engine,
-        gateway(directory / "gateway.log", fleet(engine.url, model, options)) as front,
-        client() as session,
-    ):
-        words = random.Random(options.giant_tokens)
-        for _ in range(6):  # what is slow the first time; and how fast vLLM prefills, for the gateway
-            asked = {"role": "user", "content": prose(words, options.step)}
-            warm = Planned(kind="warm", at_s=0, messages=(asked,), output_tokens=8)
-            await ask(session, front.url, warm, time.monotonic())
+    async with AsyncExitStack() as running:
+        engines: list[str] = []
+        for number in range(options.replicas):
+            log = directory / f"vllm-{number}.log"
+            engine = vllm(log, blocks=options.blocks, arguments=arguments, number=number)
+            engines.append((await running.enter_async_context(engine)).url)
+        session = await running.enter_async_context(client())
+        for url in engines:
+            await warm(session, url, options, requests=2)
+        turns.append(await one_turn(session, "idle", engines, None, chats(options, 0, "idle")))
+        tpot_ms = promised_ms(turns[0], options.tpot)
+        say(f"idle: {len(turns[0].seen)} requests; promised per token: {tpot_ms and round(tpot_ms, 1)} ms")
+        configuration = fleet(engines, model, tpot_ms, options)
+        front = (await running.enter_async_context(gateway(directory / "gateway.log", configuration))).url
+        await warm(session, front, options, requests=4 * len(engines))  # it learns how fast they prefill, and stream
+        await one_turn(session, "warm", engines, front, chats(options, -1, "warm", seconds=options.warm))
         for turn in range(options.turns):
             for arm in ARMS if turn % 2 == 0 else ("idle", "with", "without"):
+                if turn == 0 and arm == "idle":
+                    continue
                 planned = chats(options, turn, arm) + (giants(options, turn, arm) if arm != "idle" else [])
-                url = front.url if arm == "with" else engine.url
-                turns.append(await one_turn(session, arm, url, engine.url, planned))
+                turns.append(await one_turn(session, arm, engines, front if arm == "with" else None, planned))
                 say(f"{arm}: {len(planned)} requests, {turns[-1].preemptions} preemptions")
     return turns
+
+
+async def warm(session: aiohttp.ClientSession, url: str, options: argparse.Namespace, *, requests: int) -> None:
+    """What is slow the first time, done before."""
+    words = random.Random(url)
+    for _ in range(requests):
+        asked = {"role": "user", "content": prose(words, options.step)}
+        await ask(session, url, Planned(kind="warm", at_s=0, messages=(asked,), output_tokens=8), time.monotonic())
+
+
+def promised_ms(idle: Turn, wanted: str) -> float | None:
+    """The time per token that the gateway promises: "none", so many ms, or "auto": more than what idle chats have."""
+    if wanted == "none":
+        return None
+    if wanted != "auto":
+        return float(wanted.removesuffix("ms"))
+    value = spread([s.tpot_s * 1e3 for s in idle.seen if s.done and len(s.at) > 1])["p99"][0]
+    if value is None:
+        raise SystemExit("too few chats were answered on idle engines to promise anything")
+    return PROMISE * value
 
 
 # ── figures ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,11 +265,16 @@ def figures(turns: list[Turn]) -> dict[str, dict[str, object]]:
             "giant_ttft_s": spread([s.ttft_s for s in finished]),
             "giants_longest_s": max((s.ended_s - s.sent_s for s in finished), default=0.0),
             "queued_longest_s": max((turn.oldest_wait_s for turn in mine), default=0.0),
-            "kv_peak": max((r.get(ENGINE[0], 0.0) for turn in mine for r in turn.samples), default=0.0),
+            "most_streams": _median([r[OURS[3]] for turn in mine for r in turn.samples if r.get(OURS[3])]),
+            "kv_peak": max((r.get(USAGE, 0.0) for turn in mine for r in turn.samples), default=0.0),
             "refused": sum(s.status in (429, 503) for s in short + giant),
             "failed": sum(not s.done and s.status not in (429, 503) for s in short + giant),
         }
     return found
+
+
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
 
 
 def spread(values: list[float]) -> dict[str, list[float | None]]:
@@ -233,6 +300,7 @@ def verdict(found: dict[str, dict[str, object]]) -> dict[str, object]:
         "tpot_p99_ms": {"idle": idle, "without": without, "with": protected},
         "tpot_p99_over_idle": {"without": without / idle, "with": protected / idle},
         "ttft_p99_over_idle": {arm: p99(arm, "ttft_s") / p99("idle", "ttft_s") for arm in ("without", "with")},
+        "most_streams": with_["most_streams"],
         "giants_done": {arm: f"{found[arm]['giants_done']}/{found[arm]['giants']}" for arm in ("without", "with")},
         "refused": {arm: found[arm]["refused"] for arm in ARMS},
         "holds": bool(
@@ -267,6 +335,7 @@ def show(found: dict[str, dict[str, object]]) -> None:
     rows.append(("giants: ttft p50, s", [_cell(found[arm]["giant_ttft_s"]["p50"], 1) for arm in ARMS]))  # type: ignore[index]
     row("giants: longest, s", "giants_longest_s", ".1f")
     row("longest wait in the queue, s", "queued_longest_s", ".1f")
+    rows.append(("streams allowed together, median", [f"{found[arm]['most_streams'] or '–'}" for arm in ARMS]))
     row("KV usage at most", "kv_peak", ".0%")
     row("refused (429, 503)", "refused", "d")
     row("failed", "failed", "d")
@@ -281,50 +350,6 @@ def _cell(value: list[float | None], digits: int) -> str:
         return "–"
     low_end, high_end = ("–" if end is None else f"{end:.{digits}f}" for end in (low, high))
     return f"{middle:.{digits}f} [{low_end}, {high_end}]"
-
-
-def plot(turns: list[Turn], found: dict[str, dict[str, object]], options: argparse.Namespace) -> None:
-    """One column without the gateway, one with: time per token and to the first of each chat, KV usage, giants."""
-    from matplotlib.figure import Figure
-
-    idle = found["idle"]["tpot_ms"]["p99"][0]  # type: ignore[index]
-    shown = {arm: next(turn for turn in turns if turn.arm == arm) for arm in ("without", "with")}
-    end = max(s.ended_s for turn in shown.values() for s in turn.seen)
-    figure = Figure(figsize=(9.2, 6.8), layout="constrained")
-    axes = figure.subplots(4, 2, sharex=True, sharey="row", height_ratios=(3, 2, 2, 1.6))
-    for column, (arm, turn) in enumerate(shown.items()):
-        pace, wait, usage, rows = (row[column] for row in axes)
-        done = [s for s in turn.seen if s.kind == "chat" and s.done and len(s.at) > 1]
-        pace.scatter([s.at[0] for s in done], [s.tpot_s * 1e3 for s in done], s=12, color="#1f6fb4", linewidths=0)
-        wait.scatter([s.sent_s for s in done], [s.ttft_s for s in done], s=12, color="#1f6fb4", linewidths=0)
-        wait.set_ylim(bottom=0)
-        pace.axhline(TARGET * idle, color="#a33", linewidth=1, linestyle="--")
-        pace.set_yscale("log")
-        every = found[arm]
-        pace.set_title(f"{arm} the gateway: {every['preemptions']} preemptions in all turns", fontsize=10)
-        usage.plot([r["at_s"] for r in turn.samples], [100 * r[ENGINE[0]] for r in turn.samples], color="#1f6fb4")
-        moves = [b["at_s"] for a, b in zip(turn.samples, turn.samples[1:], strict=False) if b[ENGINE[1]] > a[ENGINE[1]]]
-        usage.scatter(moves, [104] * len(moves), marker="v", s=16, color="#a33", clip_on=False, linewidths=0)
-        usage.set_ylim(0, 110)
-        for place, one in enumerate(s for s in turn.seen if s.kind == "giant"):
-            first = one.at[0] if one.at else one.ended_s
-            rows.barh(place, first - one.sent_s, left=one.sent_s, color="#e0a64a", height=0.7)
-            rows.barh(place, one.ended_s - first, left=first, color="#7a5195", height=0.7)
-        rows.set_xlabel("seconds")
-        rows.set_xlim(0, end)
-        rows.set_yticks([])
-        for ax in (pace, wait, usage, rows):
-            ax.spines[["top", "right"]].set_visible(False)
-            ax.grid(axis="y", color="#ddd", linewidth=0.6)
-            ax.set_axisbelow(True)
-    axes[0][0].set_ylabel("chats: ms per\noutput token")
-    axes[0][0].annotate(
-        f"{TARGET} × p99 of idle", (end, TARGET * idle), ha="right", va="bottom", fontsize=8, color="#a33"
-    )
-    axes[1][0].set_ylabel("chats: s to the\nfirst token")
-    axes[2][0].set_ylabel("vLLM's KV pool, %\n▾ preemption")
-    axes[3][0].set_ylabel("giants\n(orange: to the\nfirst token)")
-    figure.savefig(options.plot, dpi=150, metadata={"Date": None} if str(options.plot).endswith(".svg") else None)
 
 
 def say(text: str) -> None:
@@ -342,7 +367,10 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=512, help="vLLM's --max-num-batched-tokens")
     parser.add_argument("--chunk", type=int, default=128, help="vLLM's --long-prefill-token-threshold; 0: none")
     parser.add_argument("--itl", default="100ms", help="what the gateway promises between tokens")
-    parser.add_argument("--slots", type=int, default=6, help="streams that the gateway lets run together")
+    parser.add_argument("--tpot", default="auto", help='what it promises per token of an answer: "auto", ms or "none"')
+    parser.add_argument("--slots", type=int, help="streams that the gateway lets run together on a replica")
+    parser.add_argument("--warm", type=float, default=15.0, help="seconds of chats before, from which it learns")
+    parser.add_argument("--replicas", type=int, choices=(1, 2), default=1, help="2: short and long have one each")
     parser.add_argument("--share", type=float, default=0.5, help="of the time that giants may take from chats")
     parser.add_argument("--giants", type=int, default=4, help="in each burst")
     parser.add_argument("--bursts", type=int, default=1)
@@ -356,7 +384,7 @@ def main() -> None:
     found = figures(turns)
     show(found)
     if options.plot:
-        plot(turns, found, options)
+        plot(turns, found, options.plot, replicas=options.replicas, target=TARGET)
     said = verdict(found)
     if options.json_file:
         rows = [

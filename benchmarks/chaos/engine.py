@@ -19,6 +19,8 @@ from longproof.testing.engine_log import EngineLog, Served
 from longproof.testing.kv_publisher import KvEvents
 from longproof.testing.lying_engine import LyingEngine
 
+KV_TOPIC = "kv@chaos"
+
 
 class WrittenLog(EngineLog):
     """A log whose lines outlive a kill."""
@@ -44,6 +46,7 @@ class WrittenLog(EngineLog):
             "ending": served.ending,
             "status": served.status,
             "prompt": served.prompt_tokens,
+            "cached": served.cached_tokens,
             "output": served.output_tokens,
             "claimed": (served.claimed_usage or {}).get("completion_tokens"),
         }
@@ -56,6 +59,7 @@ class WrittenLog(EngineLog):
 
 def main(settings: dict[str, Any]) -> None:
     """Runs until standard input ends."""
+    events = {"topic": KV_TOPIC, "replay": True, "ports": tuple(settings["kv_ports"])}
     honest = Behaviour(
         dialect=VLLM,
         window_tokens=settings["window"],
@@ -66,7 +70,7 @@ def main(settings: dict[str, Any]) -> None:
         cache_entries=24,
         jitter=0.2,
         seed=settings["seed"],
-        kv_events=KvEvents(replay=True, ports=tuple(settings["kv_ports"])),
+        kv_events=KvEvents(**(events | settings["kv"])),
     )
     engine = LyingEngine(honest, port=settings["port"])
     engine.log = WrittenLog(settings["truth"])
@@ -77,13 +81,17 @@ def main(settings: dict[str, Any]) -> None:
             told = orjson.loads(line)
             if "lies" in told:
                 engine.behave(honest.but(lies=parse_lies(told["lies"]), token_s=told.get("token_s", honest.token_s)))
+            publisher = engine.kv_publisher
             if "kv" in told:  # numbers are counted from the next message
-                next_number = engine.kv_publisher.next_number
-                wrong = {name: tuple(next_number + i for i in places) for name, places in told["kv"].items()}
-                engine.kv_publisher.events = dataclasses.replace(engine.kv_publisher.events, **wrong)
+                wrong = {name: tuple(publisher.next_number + i for i in places) for name, places in told["kv"].items()}
+                publisher.events = dataclasses.replace(publisher.events, **wrong)
+            if "deaf" in told:
+                publisher.events = dataclasses.replace(publisher.events, deaf=told["deaf"])
+            if "publish_anew" in told:  # numbers begin again, and everything that is cached is told again
+                publisher.open()
             if "start" in told and not engine.alive:
                 engine.start()
-            sys.stdout.write(f"{engine.kv_publisher.held_blocks}\n")
+            sys.stdout.write(f"{publisher.held_blocks}\n")
             sys.stdout.flush()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import time
@@ -11,10 +12,12 @@ from dataclasses import dataclass
 
 from chaos.clients import Clients
 from chaos.processes import SILENCE_S, Disk, Engine, Gateway, WallClock
-from chaos.truth import Kill
+from chaos.truth import Feed, Kill
 
 _DAY_S = 86_400
 _LONGEST_S = 60.0
+_PATIENCE_S = 30.0
+"""How long what is wrong with KV events, or right again, is waited for; what the laws allow is less."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,6 +30,7 @@ class Stage:
     clock: WallClock
     clients: Clients
     kills: list[Kill]
+    feeds: list[Feed]
     rng: random.Random
     embedded: bool
     restarts_s: list[float]
@@ -45,14 +49,36 @@ class Stage:
 
         return sorted(self.engines, key=running, reverse=True)
 
-    async def kill_engine(self, engine: Engine, *, away_s: float) -> None:
-        """kill -9, and a new process on the same ports after a while."""
+    async def kill_engine(self, engine: Engine, *, away_s: float, **kv: object) -> None:
+        """kill -9, and a new process on the same ports after a while. `kv`: what is wrong with its KV events."""
         kill = Kill(what=engine.name, at_ns=time.monotonic_ns())
         self.kills.append(kill)
         engine.kill()
         await asyncio.sleep(away_s)
-        await asyncio.to_thread(engine.start)
+        await asyncio.to_thread(engine.start, **kv)
         kill.back_ns = time.monotonic_ns()
+
+    async def wrong_feed(self, what: str, words: str, **kv: object) -> None:
+        """An engine is started again with other KV events than the gateway expects, and then once more as it was."""
+        engine, seen = await self.busiest(), len(self.gateway.log())
+        await self.kill_engine(engine, away_s=0.3, **kv)
+        feed = Feed(what=what, engine=engine.name, at_ns=time.monotonic_ns(), words=words)
+        self.feeds.append(feed)
+        feed.told_ns = await self._told(engine, seen, feed.words)
+        await asyncio.sleep(1.0)
+        seen = len(self.gateway.log())
+        await self.kill_engine(engine, away_s=0.3)
+        feed.mended_ns = time.monotonic_ns()
+        feed.well_ns = await self._told(engine, seen, "ok")
+
+    async def _told(self, engine: Engine, since: int, words: str) -> int | None:
+        """When the gateway said so of an engine's index; None: it did not."""
+        end_s = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < end_s:
+            if any(words in told for told in await asyncio.to_thread(self.gateway.told_of, engine.name, since)):
+                return time.monotonic_ns()
+            await asyncio.sleep(0.05)
+        return None
 
     async def kill_gateway(self) -> None:
         """kill -9, and a new process at once."""
@@ -116,6 +142,14 @@ async def freeze_long(stage: Stage) -> None:
     await _freeze(stage, SILENCE_S * 1.6)
 
 
+async def freeze_gateway(stage: Stage) -> None:
+    """SIGSTOP the gateway for longer than its own patience with engines: its clock jumps, as after a pause of its
+    machine, while answers wait in its sockets."""
+    os.kill(stage.gateway.pid, signal.SIGSTOP)
+    await asyncio.sleep(SILENCE_S * 1.4)
+    os.kill(stage.gateway.pid, signal.SIGCONT)
+
+
 async def _freeze(stage: Stage, for_s: float) -> None:
     engine = await stage.busiest()
     engine.signal(signal.SIGSTOP)
@@ -156,19 +190,65 @@ async def refuse_all(stage: Stage) -> None:
     )
 
 
+_LOST = {"lose": range(0, 400, 7), "lose_for_ever": range(1, 400, 50)}
+_OUT_OF_ORDER = {"double": range(2, 400, 5), "swap": range(4, 400, 9)}
+
+
 async def events(stage: Stage) -> None:
     """KV events of every engine are lost (some for ever), doubled and reordered."""
-    wrong = {
-        "lose": list(range(0, 400, 7)),
-        "lose_for_ever": list(range(1, 400, 50)),
-        "double": list(range(2, 400, 5)),
-        "swap": list(range(4, 400, 9)),
-    }
+    await _wrong_numbers(stage, **_LOST, **_OUT_OF_ORDER)
+
+
+async def events_no_replay(stage: Stage) -> None:
+    """KV events of every engine are lost, and its replay takes questions and answers none: the feed gives up asking
+    after five seconds."""
+    await _wrong_numbers(stage, deaf=True, for_s=7.0, **_LOST)
+
+
+async def _wrong_numbers(stage: Stage, *, for_s: float = 2.0, deaf: bool = False, **places: range) -> None:
+    wrong = {name: list(where) for name, where in places.items()}
     for engine in stage.engines:
-        await asyncio.to_thread(engine.tell, kv=wrong)
+        await asyncio.to_thread(engine.tell, kv=wrong, deaf=deaf)
+    await asyncio.sleep(for_s)
+    for engine in stage.engines:
+        await asyncio.to_thread(engine.tell, kv={name: [] for name in wrong}, deaf=False)
+
+
+async def publisher_anew(stage: Stage) -> None:
+    """The publisher of every engine begins again: other connections, numbers from 0, all that is cached told anew."""
+    for engine in stage.engines:
+        await asyncio.to_thread(engine.tell, publish_anew=True)
     await asyncio.sleep(2.0)
-    for engine in stage.engines:
-        await asyncio.to_thread(engine.tell, kv={name: [] for name in wrong})
+
+
+async def kv_topic(stage: Stage) -> None:
+    """An engine comes back with another topic."""
+    await stage.wrong_feed("topic", "(kv_topic)", topic="kv@other")
+
+
+async def kv_block_size(stage: Stage) -> None:
+    """An engine comes back with other blocks than it says."""
+    await stage.wrong_feed("block size", "(block_tokens)", block_tokens=stage.rng.choice((8, 24, 64)))
+
+
+async def kv_tokenizer(stage: Stage) -> None:
+    """An engine comes back with the tokens of another tokenizer."""
+    await stage.wrong_feed("tokenizer", "our tokenizer or template is not the engine's", shift_ids=1)
+
+
+async def kv_silent(stage: Stage) -> None:
+    """An engine comes back and publishes nothing."""
+    await stage.wrong_feed("nothing", "no event came", silent=True)
+
+
+async def kv_seed(stage: Stage) -> None:
+    """An engine comes back with another seed of its hashes: no difference, as blocks are known by their tokens."""
+    await stage.wrong_feed("seed", "ok", hash_seed=stage.rng.randrange(1, 1_000))
+
+
+async def kv_parents(stage: Stage) -> None:
+    """An engine comes back with hashes that do not hang together, as of two seeds."""
+    await stage.wrong_feed("seed of parents", "follow blocks that were never told of", foreign_parents=True)
 
 
 async def clock_forward(stage: Stage) -> None:
@@ -262,12 +342,21 @@ FAULTS: tuple[Fault, ...] = (
     drain,
     freeze_short,
     freeze_long,
+    freeze_gateway,
     cut_streams,
     errors_in_streams,
     crash,
     refuse_one,
     refuse_all,
     events,
+    events_no_replay,
+    publisher_anew,
+    kv_topic,
+    kv_block_size,
+    kv_tokenizer,
+    kv_silent,
+    kv_seed,
+    kv_parents,
     clock_forward,
     clock_back,
     disk_full,

@@ -32,7 +32,25 @@ REPORT_TOKENS = 16
 """Progress is on the books every so many tokens: what a kill -9 of the gateway leaves unknown, per stream."""
 MOST_IDLE = 3 * 2 * 32
 """Engines, connection pools for each besides the one for requests, connections that a pool keeps."""
+TOLD_WITHIN_S = 10.0
+"""So soon it is known that events are wrong, or right again."""
+OVER_SHARE = 0.05
+"""Of the tokens that an index which follows events took as cached, so many may not have been."""
+RESTART_S = 3.0
+"""So long after its return an engine may be taken for the one it was: its metrics are read once a second."""
 _NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credit:
+    """What a request was thought to have in a replica's cache when it was sent there. `fed`: by an index that follows
+    events, and not by a guess from our own traffic."""
+
+    gateway_id: str
+    replica: str
+    tokens: int
+    at_ns: int
+    fed: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,6 +59,7 @@ class Log:
 
     path: Path
     records: list[DecisionRecord] = field(default_factory=list[DecisionRecord])
+    credits: list[Credit] = field(default_factory=list[Credit])
     whole: bool = True
 
 
@@ -85,7 +104,7 @@ def joined(truth: Truth, settled: list[Settled], unsettled: int, logs: list[Log]
 
 
 def _read_log(path: Path) -> Log:
-    log, number = Log(path=path), 0
+    log, number, fed = Log(path=path), 0, dict[str, bool]()
     with path.open("rb") as source:
         next(source, b"")
         for place, line in enumerate(source, 2):
@@ -93,7 +112,19 @@ def _read_log(path: Path) -> Log:
                 break  # the life ended in the middle of a line
             entry = decode_entry(line, where=f"{path}:{place}")
             if isinstance(entry, FollowedReplica):
+                fed[entry.replica] = entry.events
                 continue
+            log.credits += [
+                Credit(
+                    gateway_id=one.id,
+                    replica=one.replica,
+                    tokens=one.cached_tokens,
+                    at_ns=entry.at_ns,
+                    fed=fed.get(one.replica, False),
+                )
+                for one in entry.actions
+                if isinstance(one, Dispatch)
+            ]
             log.whole &= entry.number == number
             number = entry.number + 1
             log.records.append(entry)
@@ -304,6 +335,60 @@ def decisions_replay(books: Books) -> Iterator[str]:
             yield f"{log.path.name}: {replayed.differing} of {replayed.inputs} inputs are decided otherwise"
 
 
+# ── KV events ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def wrong_events_are_told(books: Books) -> Iterator[str]:
+    """Events that say nothing about our prompts show as a degraded index, with the reason, within ten seconds; a seed
+    of the hashes makes no difference."""
+    for feed in books.truth.feeds:
+        took_s = None if feed.told_ns is None else (feed.told_ns - feed.at_ns) / _NS_PER_S
+        if took_s is None or took_s > TOLD_WITHIN_S:
+            when = "was never told" if took_s is None else f"was told after {took_s:.1f} s"
+            yield f"{feed.engine} came back with another {feed.what}: '{feed.words}' {when}"
+
+
+def right_events_are_believed_again(books: Books) -> Iterator[str]:
+    """As soon as events are right again the index follows them again."""
+    for feed in books.truth.feeds:
+        took_s = None if feed.well_ns is None or feed.mended_ns is None else (feed.well_ns - feed.mended_ns) / _NS_PER_S
+        if took_s is None or took_s > TOLD_WITHIN_S:
+            when = "never" if took_s is None else f"after {took_s:.1f} s"
+            yield f"{feed.engine} came back as it was before its other {feed.what}, and its index was well {when}"
+
+
+def credited(books: Books, *, fed: bool) -> tuple[int, int, int]:
+    """Tokens that were taken as cached, those of them that were not, by the engines' own account, and those that were
+    cached and not known of; where an index followed events, or did not. An engine that was killed a moment ago is left
+    out: nobody can know yet that it is another one."""
+    served = {(made.gateway_id, made.engine): made for made in books.truth.generations if not made.refused}
+    known = over = under = 0
+    for credit in (credit for log in books.logs for credit in log.credits if credit.fed == fed):
+        made = served.get((credit.gateway_id, credit.replica))
+        if made is None or made.ending is None or _new(books.truth, made):
+            continue
+        known += credit.tokens
+        over += max(0, credit.tokens - made.cached_tokens)
+        under += max(0, made.cached_tokens - credit.tokens)
+    return known, over, under
+
+
+def _new(truth: Truth, made: Generation) -> bool:
+    """Whether its engine had come back a moment before."""
+    mine = (kill for kill in truth.kills if kill.what == made.engine and kill.back_ns is not None)
+    return any(kill.at_ns <= made.began_ns <= (kill.back_ns or 0) + RESTART_S * _NS_PER_S for kill in mine)
+
+
+def credit_is_the_engines(books: Books) -> Iterator[str]:
+    """What an index that follows events takes as cached is cached, but for a share of it; and it takes something as
+    cached."""
+    known, over, under = credited(books, fed=True)
+    if over > OVER_SHARE * known:
+        yield f"{over} of {known} tokens that were taken as cached were not"
+    if under > known + over:
+        yield f"{under} tokens were cached and not known of, {known} were known"
+
+
 LAWS: tuple[Callable[[Books], Iterator[str]], ...] = (
     each_client_has_one_end,
     connections_break_with_the_gateway_alone,
@@ -317,6 +402,9 @@ LAWS: tuple[Callable[[Books], Iterator[str]], ...] = (
     sent_again_only_after_a_refusal,
     a_replicas_time_is_kept,
     decisions_replay,
+    wrong_events_are_told,
+    right_events_are_believed_again,
+    credit_is_the_engines,
 )
 
 _ZERO = (

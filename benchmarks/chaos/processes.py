@@ -16,7 +16,9 @@ import httpx
 import orjson
 import psutil
 
+from chaos.engine import KV_TOPIC
 from longproof.testing.ports import free_port
+from longproof.testing.tokenizer_files import write_tokenizer_files
 
 HERE = Path(__file__).parent
 SILENCE_S = 4.0
@@ -41,7 +43,7 @@ class Engine:
     ) -> None:
         self.name, self.truth = name, directory / f"{name}.truth"
         self.port, self.kv_ports = free_port(), (free_port(), free_port())
-        self._settings = {
+        self._settings: dict[str, object] = {
             "port": self.port,
             "kv_ports": self.kv_ports,
             "truth": str(self.truth),
@@ -53,9 +55,9 @@ class Engine:
         }
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Starts it, and waits until it listens."""
-        command = [sys.executable, "-m", "chaos.engine", orjson.dumps(self._settings).decode()]
+    def start(self, **kv: object) -> None:
+        """Starts it, and waits until it listens. `kv`: what is wrong with its KV events (fields of `KvEvents`)."""
+        command = [sys.executable, "-m", "chaos.engine", orjson.dumps({**self._settings, "kv": kv}).decode()]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=HERE.parent, env=dict(os.environ)
         )
@@ -177,7 +179,8 @@ class Gateway:
         self.port, self.state, self.lives = free_port(), disk.path, 0
         self.url = f"http://127.0.0.1:{self.port}"
         self._file, self._log, self._clock = directory / "fleet.toml", directory / "gateway.log", clock
-        self._file.write_text(_fleet(engines, self.port, self.state, silence_s, embedded=embedded))
+        tokenizer = write_tokenizer_files(directory / "tokenizer", exact=True)
+        self._file.write_text(_fleet(engines, self.port, self.state, tokenizer, silence_s, embedded=embedded))
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -256,6 +259,11 @@ class Gateway:
         rows = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
         return {name: float(value) for name, _, value in rows}
 
+    def told_of(self, replica: str, since: int) -> list[str]:
+        """What its log says of the index of a replica, from a place in it on: "ok", "degraded: why"."""
+        lines = (line.partition("index=")[2] for line in self.log()[since:].splitlines())
+        return [line.replace(f" for {replica}", "", 1) for line in lines if f" for {replica}" in line]
+
     def sockets(self) -> tuple[int, int]:
         """Connections with clients, and those with engines that the engine has closed and we have not."""
         found = [c for c in psutil.Process(self.pid).net_connections("tcp") if c.status != psutil.CONN_LISTEN]
@@ -263,7 +271,7 @@ class Gateway:
         return theirs, sum(c.laddr.port != self.port and c.status == psutil.CONN_CLOSE_WAIT for c in found)
 
 
-def _fleet(engines: list[Engine], port: int, state: Path, silence_s: float, *, embedded: bool) -> str:
+def _fleet(engines: list[Engine], port: int, state: Path, tokenizer: Path, silence_s: float, *, embedded: bool) -> str:
     parts = [
         f"""[gateway]
 port = {port}
@@ -276,6 +284,7 @@ keepalive = "500ms"
 
 [queue]
 longest_wait = "20s"
+count_from = 64
 """
     ]
     for engine in engines:
@@ -284,6 +293,8 @@ name = "{engine.name}"
 url = "http://127.0.0.1:{engine.port}"
 kv_events = "tcp://127.0.0.1:{engine.kv_ports[0]}"
 kv_replay = "tcp://127.0.0.1:{engine.kv_ports[1]}"
+kv_topic = "{KV_TOPIC}"
+tokenizer = "{tokenizer}"
 """)
     if embedded:
         parts.append("""[[engine]]

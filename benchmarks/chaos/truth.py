@@ -40,6 +40,7 @@ class Generation:
     ending: str | None = None
     status: int | None = None
     prompt_tokens: int | None = None
+    cached_tokens: int = 0
     output_tokens: int = 0
     claimed_output: int | None = None
 
@@ -69,7 +70,7 @@ def generations_in(path: Path, engine: str) -> list[Generation]:
             one = found[key]
             one.ended_ns, one.ending, one.status = told["at_ns"], told["ending"], told["status"]
             one.prompt_tokens, one.output_tokens = told["prompt"], told["output"]
-            one.claimed_output = told["claimed"]
+            one.claimed_output, one.cached_tokens = told["claimed"], told["cached"]
     return list(found.values())
 
 
@@ -111,9 +112,24 @@ class Kill:
 
 
 @dataclass(slots=True, kw_only=True)
+class Feed:
+    """KV events of one engine that went wrong at `at_ns`. `words`: of what has to be told of its index then; `told_ns`:
+    when it was. `mended_ns`: when the events were right again, `well_ns`: when that was told."""
+
+    what: str
+    engine: str
+    at_ns: int
+    words: str
+    told_ns: int | None = None
+    mended_ns: int | None = None
+    well_ns: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
 class Truth:
     """Everything of one run."""
 
     asked: list[Asked] = field(default_factory=list[Asked])
     generations: list[Generation] = field(default_factory=list[Generation])
     kills: list[Kill] = field(default_factory=list[Kill])
+    feeds: list[Feed] = field(default_factory=list[Feed])

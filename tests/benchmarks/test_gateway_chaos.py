@@ -105,6 +105,7 @@ def books(laws: ModuleType, **changes: Any) -> Any:
         "ending": "completed",
         "status": 200,
         "prompt_tokens": 30,
+        "cached_tokens": 16,
         "output_tokens": 9,
     }
     refused = {**generation, "engine": "r1", "ending": "refused", "output_tokens": 0, "status": 503}
@@ -114,7 +115,23 @@ def books(laws: ModuleType, **changes: Any) -> Any:
         generations=[truth.Generation(**one) for one in made],
     )
     settled = changes.get("settled", [row(ending=Ending.REJECTED, output=0, replica="r1", entry="g-1-0"), row()])
-    log = laws.Log(path=Path("decisions.jsonl"), records=changes.get("records", SOUND))
+    feed = {
+        "what": "topic",
+        "engine": "r2",
+        "at_ns": 0,
+        "words": "(kv_topic)",
+        "told_ns": S,
+        "mended_ns": S,
+        "well_ns": S,
+    }
+    told.feeds.append(truth.Feed(**(feed | changes.get("feed", {}))))
+    told.kills.append(truth.Kill(what="r2", at_ns=0, back_ns=S))
+    credit = {"gateway_id": "lp-1", "replica": "r0", "tokens": 16, "at_ns": 0, "fed": True}
+    log = laws.Log(
+        path=Path("decisions.jsonl"),
+        records=changes.get("records", SOUND),
+        credits=[laws.Credit(**(credit | changes.get("credit", {})))],
+    )
     return laws.joined(told, settled, changes.get("unsettled", 0), [log])
 
 
@@ -162,7 +179,21 @@ REJECTED = row(ending=Ending.REJECTED, output=0, replica="r1", entry="g-1-0")
             "a_replicas_time_is_kept",
             {"records": [*SOUND[:2], replace(SOUND[1], at_ns=2 * S, actions=(sent("r0", 3),)), *SOUND[2:]]},
         ),
+        ("wrong_events_are_told", {"feed": {"told_ns": None}}),
+        ("wrong_events_are_told", {"feed": {"told_ns": 11 * S}}),
+        ("right_events_are_believed_again", {"feed": {"well_ns": None}}),
+        ("right_events_are_believed_again", {"feed": {"well_ns": 12 * S}}),
+        ("credit_is_the_engines", {"generation": {"cached_tokens": 0}}),
+        ("credit_is_the_engines", {"generation": {"cached_tokens": 64}}),
     ],
 )
 def test_a_law_complains_when_the_accounts_do_not_agree(laws: ModuleType, law: str, changes: dict[str, Any]) -> None:
     assert law in found(laws, books(laws, **changes))
+
+
+def test_credit_is_judged_where_an_index_follows_events_and_its_engine_is_known(laws: ModuleType) -> None:
+    sound = books(laws, generation={"cached_tokens": 0}, credit={"fed": False})
+    assert laws.credited(sound, fed=True) == (0, 0, 0)
+    assert laws.credited(sound, fed=False) == (16, 16, 0)
+    sound.truth.kills[0].what = "r0"  # the engine came back a moment ago: it may be taken for the one it was
+    assert laws.credited(sound, fed=False) == (0, 0, 0)

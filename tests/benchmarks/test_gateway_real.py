@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from longproof.gateway.config import read_config
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -29,7 +31,7 @@ def drift(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 def _module(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield importlib.import_module(name)
-    for loaded in (name, "real_vllm"):
+    for loaded in (name, "real_vllm", "protection_plot"):
         sys.modules.pop(loaded, None)
 
 
@@ -75,8 +77,31 @@ def test_a_giant_that_is_never_answered_is_no_success(protection: ModuleType) ->
 
 def test_the_plot_is_drawn(protection: ModuleType, tmp_path: Path) -> None:
     turns = [turn(protection, arm, 0.02, 1) for arm in protection.ARMS]
-    protection.plot(turns, protection.figures(turns), argparse.Namespace(plot=tmp_path / "plot.svg"))
-    assert (tmp_path / "plot.svg").stat().st_size > 10_000
+    file = tmp_path / "plot.svg"
+    protection.plot(turns, protection.figures(turns), file, replicas=2, target=1.3)
+    assert file.stat().st_size > 10_000
+
+
+def test_what_is_promised_rests_on_the_idle_turn(protection: ModuleType) -> None:
+    idle = turn(protection, "idle", 0.02, 0, giants=0)
+    assert protection.promised_ms(idle, "auto") == pytest.approx(25)
+    assert protection.promised_ms(idle, "30ms") == pytest.approx(30)
+    assert protection.promised_ms(idle, "none") is None
+
+
+@pytest.mark.parametrize("urls", [["http://a"], ["http://a", "http://b"]])
+@pytest.mark.parametrize("slots", [None, 4])
+def test_the_gateway_takes_the_configuration_that_is_written(
+    protection: ModuleType, tmp_path: Path, urls: list[str], slots: int | None
+) -> None:
+    options = argparse.Namespace(slots=slots, itl="100ms", giant_tokens=3_000, age_bound="8s", share=0.5)
+    file = tmp_path / "fleet.toml"
+    file.write_text(protection.fleet(urls, tmp_path, 32.06, options), encoding="utf-8")
+    config = read_config(file)
+    assert [replica.url for replica in config.replica] == urls
+    assert config.slo.tpot == 32_100_000
+    assert config.pools.long_pool == (None if len(urls) == 1 else "long")
+    assert {replica.slots for replica in config.replica} == {slots}
 
 
 def test_chats_leave_at_the_same_moments_and_begin_in_their_own_way_in_every_arm(protection: ModuleType) -> None:
@@ -91,14 +116,31 @@ def test_drift_is_told_per_active_request(drift: ModuleType, capsys: pytest.Capt
     rows = []
     for number in range(100):
         active = float(draw.randint(1, 8))
-        # a tenth of them in prefill, three blocks a request too many; a step ago it was right
+        # a tenth of them in prefill, three blocks a request too many; the next figure has two of them
         off = 3.0 * active if number % 10 == 0 else active
-        rows.append({"ledger": 50 + off, "nearest": 50.0, "engine": 50.0, "active": active, "engine_active": active})
-        rows[-1] |= {"at_s": float(number), "held": 80.0, "prefilling": float(number % 10 == 0)}
+        rows.append({"ledger": 50 + off, "engine": 50.0, "next": 50 + 2 * active, "active": active})
+        rows[-1] |= {"at_s": float(number), "held": 80.0, "engine_active": active}
+        rows[-1]["prefilling"] = float(number % 10 == 0)
     requests = [drift.Seen("chat", 0.0, status=200, at=[1.0])]
-    told = drift.report(rows, requests, argparse.Namespace(lag=0.5))
-    assert told["now, all"]["within"] == pytest.approx(0.9)
-    assert told["now, no prefill"] == {"n": 90, "within": 1.0, "p50": 1.0, "p1": 1.0, "p99": 1.0}
-    assert told["now, in prefill"]["within"] == 0.0
-    assert told["of the last 0.5 s, all"]["within"] == 1.0
+    told = drift.report(rows, requests)
+    assert told["last figure, all"]["within"] == pytest.approx(0.9)
+    assert told["last figure, no prefill"] == {"n": 90, "within": 1.0, "p50": 1.0, "p1": 1.0, "p99": 1.0}
+    assert told["last figure, in prefill"]["within"] == 0.0
+    assert told["figures about the step, all"]["within"] == 1.0
+    assert told["figures about the step, in prefill"]["p50"] == pytest.approx(1.0)
     assert "100 samples, 1 requests: chat 1" in capsys.readouterr().out
+
+
+def test_a_moment_lies_between_the_figures_before_and_after_it(drift: ModuleType) -> None:
+    ours = [
+        {"at_s": at_s, 'longproof_kv_used_blocks{stage="kv"}': 10.0, "longproof_running_requests": 1.0}
+        for at_s in (0.1, 0.4, 0.7, 5.0)
+    ]
+    usages = (0.0, 0.1), (0.3, 0.1), (0.5, 0.2), (0.8, 0.3), (9.0, 0.4)
+    theirs = [{"at_s": at_s, "vllm:kv_cache_usage_perc{x}": usage} for at_s, usage in usages]
+    found = drift.moments(ours, theirs, blocks=101, lag_s=2.0)
+    # half a second apart; the next figure is one that has changed, and nobody waits nine seconds for it
+    assert [row["at_s"] for row in found] == [0.1, 0.7, 5.0]
+    assert [row["engine"] for row in found] == pytest.approx([10, 20, 30])
+    assert [row["next"] for row in found] == pytest.approx([20, 30, 30])
+    assert [drift.apart(row, in_step=True) for row in found] == pytest.approx([0, -10, -20])

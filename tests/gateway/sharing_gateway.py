@@ -10,7 +10,7 @@ from longproof.clock import SystemClock
 from longproof.gateway.shared_store import SharedStore, StoreAddress
 from longproof.gateway.sharing import Sharing, SharingRule
 from longproof.policy.controller import Controller
-from longproof.policy.controller_config import ControllerConfig, ReplicaRule
+from longproof.policy.controller_config import ControllerConfig, ReplicaRule, TenantRule
 from longproof.policy.routing import PrefixRouter
 from longproof.testing.controllers import arrival, replica_rule
 
@@ -28,9 +28,10 @@ class Gateway:
         lease_s: float = 6.0,
         rules: tuple[ReplicaRule, ...] = (RULE,),
         events: bool = True,
+        tenants: tuple[TenantRule, ...] = (),
     ) -> None:
         self.clock, self.router = SystemClock(), PrefixRouter()
-        self.controller = Controller(ControllerConfig(replicas=rules), self.router)
+        self.controller = Controller(ControllerConfig(replicas=rules, tenants=tenants), self.router)
         for rule in rules:
             self.router.follow(rule.name, block_tokens=rule.block_tokens, cache_blocks=20_000, events=events)
         rule = SharingRule(lease_s=lease_s, again_s=0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -153,3 +154,26 @@ async def test_a_connection_is_closed_when_its_tls_handshake_does_not_come_in_ti
         writer.close()
     finally:
         await listener.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GARBAGE\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 40_000 + b"\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: abc\r\n\r\n",
+    ],
+)
+async def test_what_is_no_request_is_refused_in_the_form_of_everything_else(said: bytes) -> None:
+    listener = Listener(Routes(), host="127.0.0.1", port=0)
+    port = int((await listener.start()).rsplit(":", 1)[1])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(said)
+    async with asyncio.timeout(30):
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    await listener.close()
+    assert b" 400 " in head.split(b"\r\n")[0]
+    assert b"Server: longproof" in head
+    assert json.loads(body)["error"]["code"] == "invalid_http"

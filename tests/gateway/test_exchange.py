@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from gateway_standin import Shell
 
-from longproof.policy.arrivals import EndKind
+from longproof.clock import SystemClock
+from longproof.policy.arrivals import Arrival, EndKind
 from longproof.testing.behaviour import Behaviour
 from longproof.testing.dialects import VLLM
 from longproof.testing.engine_log import Ending
@@ -373,3 +374,27 @@ async def test_whoever_is_connected_is_served_when_the_gateway_drains(shell: Sta
             client.close()
     assert cut_off == 0
     assert [answer.split(b"\r\n")[0] for answer in answers] == [b"HTTP/1.1 200 OK"] * 5
+
+
+@pytest.mark.parametrize(("written", "within_s"), [("2.5s", 2.5), ("800ms", 0.8), ("3", 3.0), ("0", 0.0)])
+async def test_a_deadline_is_the_clients_when_it_names_one(shell: Start, written: str, within_s: float) -> None:
+    async with lying_engine() as url:
+        gateway = await shell([url])
+        before_ns = SystemClock().now_ns()
+        response = await gateway.chat(headers={"X-Longproof-Deadline": written})
+        after_ns = SystemClock().now_ns()
+    (arrival,) = gateway.controller.names("arrival")
+    assert response.status == 200
+    assert isinstance(arrival, Arrival)
+    assert arrival.deadline_ns is not None
+    assert before_ns <= arrival.deadline_ns - round(within_s * 1e9) <= after_ns
+
+
+@pytest.mark.parametrize("written", ["soon", "-1s", "", "9" * 400, "25h", "1e3", "٣"])
+async def test_a_deadline_that_is_none_is_refused(shell: Start, written: str) -> None:
+    async with lying_engine() as url:
+        gateway = await shell([url])
+        response = await gateway.chat(headers={"X-Longproof-Deadline": written})
+        error = (await response.json())["error"]
+    assert (response.status, error["param"]) == (400, "X-Longproof-Deadline")
+    assert gateway.controller.names("arrival") == []

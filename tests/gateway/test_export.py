@@ -135,6 +135,9 @@ def test_the_command_lists_a_time_window(ledger: Path) -> None:
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
     assert [row["request_id"] for row in rows] == ["r2", "r3"]
     assert rows[0]["total_usd"] == "0.00135"
+    for same in ("2026-12-01T02:00:00+02:00", "2026-11-30 19:00:00.000000-05:00", rows[0]["ended_at"]):
+        again = CliRunner().invoke(usage, [str(ledger), "--since", same, "--format", "json"])
+        assert again.stdout == ran.stdout  # what it prints it also takes
     ran = CliRunner().invoke(usage, [str(ledger), "--until", "2026-12-01", "--by", "sku"])
     assert ran.stdout.splitlines()[1].startswith("chat,1,900,100,50,")
 

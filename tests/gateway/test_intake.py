@@ -83,6 +83,7 @@ def test_a_body_is_an_ask_or_a_bad_request_whatever_it_holds(body: bytes) -> Non
         ({"messages": []}, "messages"),
         ({"messages": ["Hi"]}, "messages"),
         ({"stream": "yes"}, "stream"),
+        ({"stream": 1}, "stream"),
         ({"max_tokens": 1.5}, "max_tokens"),
         ({"max_tokens": True}, "max_tokens"),
         ({"n": 0}, "n"),
@@ -99,6 +100,38 @@ def test_the_parameter_is_named_when_it_cannot_be_meant(fields: dict[str, object
 def test_the_allowance_is_of_all_choices_when_several_are_asked_for() -> None:
     ask = parsed(chat(n=3, max_tokens=10), Route.CHAT, request_id="1")
     assert ask.output_tokens == 30
+
+
+@pytest.mark.parametrize(
+    ("fields", "tokens"),
+    [
+        ({"max_tokens": 16.0}, 16),
+        ({"max_completion_tokens": 4, "max_tokens": 900}, 900),  # which of them counts is each engine's own
+        ({"max_completion_tokens": 900, "max_tokens": 4}, 900),
+        ({"max_tokens": 4, "n_predict": 900}, 900),
+        ({"max_tokens": 4, "n_predict": -1}, None),
+        ({"max_tokens": None}, None),
+    ],
+)
+def test_the_most_that_any_engine_could_read_is_allowed_for(fields: dict[str, object], tokens: int | None) -> None:
+    assert parsed(chat(**fields), Route.CHAT, request_id="1").output_tokens == tokens
+
+
+async def test_who_waits_to_be_asked_for_a_body_is_asked_and_nobody_else_is(shell: Start) -> None:
+    async with lying_engine() as url:
+        gateway = await shell([url], body_limit_bytes=4_096)
+        port = int(gateway.url.rsplit(":", 1)[1])
+        body = chat()
+        expects = b"Content-Length: %d\r\nExpect: 100-continue"
+        for length, first in ((len(body), b"HTTP/1.1 100 Continue\r\n\r\n"), (4_097, b"HTTP/1.1 413 ")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(post(b"", expects % length, b"Connection: close"))
+            async with asyncio.timeout(30):
+                assert await reader.readexactly(len(first)) == first
+                if length == len(body):
+                    writer.write(body)
+                    assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+            writer.close()
 
 
 @pytest.mark.parametrize("announced", [True, False])

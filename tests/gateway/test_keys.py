@@ -59,10 +59,10 @@ def test_a_minute_of_requests_fills_steadily_when_it_was_spent() -> None:
 
 def test_a_bound_of_the_length_refuses_only_what_is_known_to_exceed_it() -> None:
     limited = rule(most_input_tokens=100, most_output_tokens=10)
-    require_within(limited, 101, 10, exact=False)
+    require_within(limited, 101, 10, known=False)
     for sizes in ((101, 10), (100, 11)):
         with pytest.raises(ApiError):
-            require_within(limited, *sizes, exact=True)
+            require_within(limited, *sizes, known=True)
 
 
 async def test_a_key_is_asked_for_and_never_passed_on_when_the_gateway_has_keys(shell: Start) -> None:
@@ -131,3 +131,32 @@ async def test_nothing_cached_is_used_when_tenants_are_apart_and_the_engine_know
             found.append((await answer.json())["usage"]["prompt_tokens_details"]["cached_tokens"])
     assert found[0] == 0
     assert [tokens > 0 for tokens in found[1:]] == [not apart, not apart]
+
+
+@pytest.mark.parametrize(("words", "status"), [(60, 200), (400, 400)])
+async def test_a_keys_longest_input_holds_for_texts_too(shell: Start, words: int, status: int) -> None:
+    async with lying_engine() as url:
+        gateway = await shell([url], keys=[rule(most_input_tokens=200)])
+        response = await gateway.chat("word " * words, headers={"Authorization": "Bearer sk-a"})
+        body = await response.json()
+    # the shell's counting takes a quarter of a body's bytes for its exact length: 2,000 bytes of text are 500 and more
+    assert response.status == status, body
+    if status == 400:
+        assert (body["error"]["code"], body["error"]["limit"]) == ("key_input_tokens", 200)
+        assert body["error"]["actual"] >= 500
+
+
+@pytest.mark.parametrize("fields", [{}, {"max_completion_tokens": None, "n_predict": None}])
+async def test_a_keys_longest_output_is_the_allowance_when_none_is_named(
+    shell: Start, fields: dict[str, object]
+) -> None:
+    engine = lying_engine()
+    async with engine as url:
+        gateway = await shell([url], keys=[rule(most_output_tokens=7)])
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, **fields}
+        headers = {"Authorization": "Bearer sk-a"}
+        async with gateway.session.post(f"{gateway.url}/v1/chat/completions", json=body, headers=headers) as response:
+            usage = (await response.json())["usage"]
+            assert response.status == 200
+    assert usage["completion_tokens"] == 7
+    assert [arrival.output_tokens for arrival in gateway.controller.names("arrival")] == [7]  # type: ignore[attr-defined]

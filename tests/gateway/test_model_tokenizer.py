@@ -33,6 +33,12 @@ def _words(directory: Path, **changes: Any) -> Path:
     return directory
 
 
+@pytest.fixture(scope="module")
+def exact_files(tmp_path_factory: pytest.TempPathFactory) -> LocalCount:
+    files = write_tokenizer_files(tmp_path_factory.mktemp("exact"), exact=True)
+    return LocalCount(load_model_tokenizer(files), TextMemory())
+
+
 def test_ids_are_the_engines_when_files_are_its_own(tmp_path: Path) -> None:
     model = load_model_tokenizer(write_tokenizer_files(tmp_path / "m"))
     local = LocalCount(model, TextMemory())
@@ -40,6 +46,12 @@ def test_ids_are_the_engines_when_files_are_its_own(tmp_path: Path) -> None:
     (found,) = local.ids(Route.CHAT, {"messages": messages})
     assert found.tolist() == tokenizer().encode(render_chat([("user", messages[0]["content"])]))
     assert model.name == "tokenizer.json of m"
+
+
+@given(text=st.text(alphabet="abcXY 019.!{\n\t\x00\u00ad\u00ff\u00e9\u4e2d\U0001f389", max_size=40))
+def test_ids_are_the_engines_of_any_text_when_files_are_exact(text: str, exact_files: LocalCount) -> None:
+    (found,) = exact_files.ids(Route.COMPLETIONS, {"prompt": text})
+    assert found.tolist() == tokenizer().encode(text)
 
 
 def test_special_tokens_go_around_a_text_when_the_post_processor_says_so(tmp_path: Path) -> None:

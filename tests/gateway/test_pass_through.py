@@ -9,6 +9,7 @@ from gateway_standin import Shell
 from test_intake import raw
 
 from longproof.testing.lying_engine import lying_engine
+from longproof.testing.scripted_http import Reply, ScriptedHttp
 
 Start = Callable[..., Awaitable[Shell]]
 
@@ -96,3 +97,61 @@ async def test_headers_of_any_bytes_are_answered_in_order_and_never_logged_as_ou
     sessions = [arrival.session for arrival in gateway.controller.names("arrival")]  # type: ignore[attr-defined]
     assert "?" in sessions  # it is text again: logs and books are UTF-8
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_busy_replica_is_left_alone_and_the_next_one_asked(shell: Start, status: int) -> None:
+    async with lying_engine() as good, ScriptedHttp({}) as busy:
+        busy.routes["POST /tokenize"] = Reply.json({"error": {"message": "busy"}}, status=status, retry_after="7")
+        gateway = await shell([busy.url, good])
+        for _ in range(4):
+            answer = await gateway.session.post(f"{gateway.url}/tokenize", json={"content": "one two"})
+            assert answer.status == 200
+    assert len(busy.received) == 1  # it has asked for seven seconds
+
+
+async def test_their_retry_after_is_told_when_every_replica_is_busy(shell: Start) -> None:
+    async with ScriptedHttp({}) as first, ScriptedHttp({}) as second:
+        for engine, seconds in ((first, "30"), (second, "70")):
+            engine.routes["POST /tokenize"] = Reply.text("busy", status=503, retry_after=seconds)
+        gateway = await shell([first.url, second.url])
+        answers = [await gateway.session.post(f"{gateway.url}/tokenize", json={"content": "x"}) for _ in range(2)]
+        for answer in answers:
+            assert (answer.status, (await answer.json())["error"]["code"]) == (503, "engine_busy")
+            assert 25 <= int(answer.headers["Retry-After"]) <= 30
+    assert (len(first.received), len(second.received)) == (1, 1)
+
+
+async def test_a_route_that_only_reads_is_passed_on_without_a_body(shell: Start) -> None:
+    async with ScriptedHttp({"GET /version": Reply.json({"version": "0.32.0"})}) as engine:
+        gateway = await shell([engine.url])
+        gateway.routes.add("GET", "/version", gateway.routes.exact["POST", "/tokenize"])  # as pass_through can
+        answer = await gateway.session.get(f"{gateway.url}/version")
+        assert (answer.status, await answer.json()) == (200, {"version": "0.32.0"})
+    assert "content-length" not in engine.received[-1].headers
+
+
+async def test_every_answer_has_a_request_id_and_the_clients_own_comes_back(shell: Start) -> None:
+    async with lying_engine() as url:
+        gateway = await shell([url])
+        session, seen = gateway.session, set[str]()
+        for _ in range(2):
+            for answer in (
+                await session.get(f"{gateway.url}/v1/models"),
+                await session.get(f"{gateway.url}/nowhere"),
+                await session.post(f"{gateway.url}/tokenize", json={"content": "x"}),
+                await session.post(f"{gateway.url}/v1/chat/completions", data=b"{"),
+                await gateway.chat(),
+            ):
+                seen.add(answer.headers["X-Request-Id"])
+        assert len(seen) == 10
+        for path in ("/nowhere", "/v1/models"):
+            answer = await session.get(f"{gateway.url}{path}", headers={"X-Request-Id": "mine"})
+            assert answer.headers["X-Request-Id"] == "mine"
+
+
+async def test_the_method_that_there_is_is_named_when_another_was_used(shell: Start) -> None:
+    async with lying_engine() as url:
+        gateway = await shell([url])
+        answer = await gateway.session.get(f"{gateway.url}/v1/chat/completions")
+    assert (answer.status, answer.headers["Allow"]) == (405, "POST")

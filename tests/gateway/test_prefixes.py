@@ -146,3 +146,12 @@ def test_only_keys_with_admin_may_pin_when_there_are_keys_and_refusals_say_why(s
     ):
         answer = pin(gateway, name, key=ADMIN, **fields)
         assert (answer.status_code, said in answer.json()["error"]["message"]) == (status, True), answer.text
+
+
+def test_a_prefix_that_cannot_be_written_down_says_so(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "prefixes").write_text("no directory")
+    gateway = start()
+    answer = pin(gateway)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "prefix_not_stored"), answer.text
+    assert until(gateway, warm)["name"] == "handbook"  # pinned all the same, until the next start

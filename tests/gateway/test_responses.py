@@ -216,7 +216,7 @@ def test_a_stream_is_read_wherever_it_is_cut(size: int) -> None:
     whole, flow = b"".join(stream_of()), ResponseFlow()
     out = b"".join(flow.take(whole[at : at + size]) for at in range(0, len(whole), size)) + flow.end()
     assert out == whole
-    assert (flow.events, flow.done, flow.failed) == (3, True, False)
+    assert (flow.tokens, flow.done, flow.failed) == (3, True, False)
     assert flow.usage is not None
     assert (flow.usage.prompt_tokens, flow.usage.cached_tokens, flow.usage.completion_tokens) == (34, 16, 3)
 
@@ -224,7 +224,17 @@ def test_a_stream_is_read_wherever_it_is_cut(size: int) -> None:
 def test_events_are_told_apart_by_their_data_when_no_line_names_them() -> None:
     flow = ResponseFlow()
     flow.take(b"".join(one[one.index(b"data:") :] for one in stream_of()))
-    assert (flow.events, flow.done, flow.failed, flow.usage is not None) == (3, True, False, True)
+    assert (flow.tokens, flow.done, flow.failed, flow.usage is not None) == (3, True, False, True)
+
+
+@pytest.mark.parametrize(
+    "error", [b'event: error\ndata: {"type":"error","message":"gone"}\n\n', b'data: {"error":{"message":"gone"}}\n\n']
+)
+def test_an_error_among_its_events_is_a_failure(error: bytes) -> None:
+    flow = ResponseFlow()
+    for at in range(0, len(error), 7):
+        flow.take(error[at : at + 7])
+    assert (flow.failed, flow.done, flow.closing(1)) == (True, False, b"")
 
 
 def test_a_last_event_that_is_not_ended_still_counts() -> None:

@@ -19,9 +19,10 @@ from longproof.domain.kv_event import KvStored
 from longproof.errors import UsageError
 from longproof.gateway.shared_codec import Booked, decode_booked, decode_message, encode_booked, stored_messages
 from longproof.gateway.shared_store import SharedStore, StoreAddress, StoreLost
-from longproof.policy.actions import Dispatch, Wait
+from longproof.policy.actions import Dispatch, Refusal, Wait
 from longproof.policy.arrivals import Ended, EndKind
-from longproof.policy.peers import FleetUse, ReplicaUse, StageUse
+from longproof.policy.controller_config import KvBudget, TenantRule
+from longproof.policy.peers import FleetUse, ReplicaUse, StageUse, TenantUse
 from longproof.testing.controllers import arrival, replica_rule
 
 DONE = Ended(kind=EndKind.COMPLETED)
@@ -173,6 +174,35 @@ async def test_gateways_that_book_at_the_same_moment_stay_within_the_bound(url: 
         assert after == before  # everybody knows by now that it is full
 
 
+async def test_one_budget_is_spent_once_when_its_tenant_asks_two_gateways(url: str) -> None:
+    # 100 tokens and 10 of output are expected to stay 100 ms and 10 x 10 ms: 105 x 0.2 = 21 token-seconds of 40
+    rule = TenantRule(name="t", budget=KvBudget(token_seconds_per_s=1e-6, burst_token_seconds=40))
+    one, two = (Gateway(url, name, tenants=(rule,)) for name in "ab")
+
+    def ask(gateway: Gateway, name: str) -> object:
+        return gateway.controller.on_arrival(arrival(name, 100, 10, tenant="t"), gateway.clock.now_ns())
+
+    def left(gateway: Gateway) -> float:
+        (shown,) = gateway.controller.snapshot(gateway.clock.now_ns()).tenants or (None,)
+        return 40.0 if shown is None or shown.balance_token_seconds is None else shown.balance_token_seconds
+
+    async with running(one, two):
+        assert isinstance(ask(one, "x"), Dispatch)
+        await until(lambda: bool(two.controller.snapshot(two.clock.now_ns()).tenants), "b has heard of it")
+        refused = ask(two, "y")
+        assert isinstance(refused, Refusal)
+        assert refused.code == "tenant_kv_budget"
+        await until(lambda: left(one) < 38 and left(two) < 38, "what it holds is spent in both")
+        one.controller.on_finish("x", DONE, one.clock.now_ns())
+        await until(lambda: abs(left(one) - left(two)) < 0.01, "b knows all that was spent")
+        rest = left(one)
+        three = Gateway(url, "c", tenants=(rule,))
+        async with running(three):
+            await until(lambda: left(three) < 40, "one that comes later begins with what is left")
+            assert left(three) == pytest.approx(rest, abs=0.01)
+    assert left(one) == pytest.approx(rest, abs=0.01)  # nobody takes with it what it has spent
+
+
 async def test_prompts_that_no_engine_tells_of_are_told_by_the_gateway(url: str) -> None:
     rules = tuple(replica_rule(name, capacity_blocks=10_000, block_tokens=16) for name in ("r0", "r1"))
     one, two = (Gateway(url, name, rules=rules, events=False) for name in "ab")
@@ -234,6 +264,7 @@ def test_bookings_come_back_from_bytes_exactly() -> None:
     use = FleetUse(
         replicas={"r0": ReplicaUse(stages={"kv": StageUse(blocks=7, requests=2)}, prefilling=1, recent_tokens=2.5)},
         short_age_ns=9,
+        tenants={"t": TenantUse(spent_token_ms=3, expected_token_ms=4, left_token_ms=-5)},
     )
     assert decode_booked(encode_booked(Booked(number=4, use=use))) == Booked(number=4, use=use)
     (message,) = stored_messages("gate", "r0", (1, 2**64 - 1))
@@ -254,6 +285,8 @@ def test_rubbish_in_the_store_is_left_out(seed: int) -> None:
         decode_message(bytes(data[: chance.randrange(len(data) + 1)]))
     negative = FleetUse(replicas={"r": ReplicaUse(stages={"kv": StageUse(blocks=-5)})})
     assert decode_booked(encode_booked(Booked(number=1, use=negative))) is None
+    refunded = FleetUse(tenants={"t": TenantUse(spent_token_ms=-1)})
+    assert decode_booked(encode_booked(Booked(number=1, use=refunded))) is None
     assert decode_booked(encode_booked(Booked(number=1, use=FleetUse(), version=2))) is None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,9 +16,12 @@ from aiohttp.web import BaseRequest, Response
 from raw_http import Serve, raw_server
 from yarl import URL
 
+from longproof.gateway.engine_connection import EngineConnection
 from longproof.gateway.listener import Listener
 from longproof.gateway.routes import Routes
-from longproof.gateway.upstream import Lost, Unreached, Upstream
+from longproof.gateway.turns import LARGE_BYTES
+from longproof.gateway.upstream import Answer, Lost, Unreached, Upstream
+from longproof.testing.loop_turns import loop_turns
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\nhi"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -189,6 +193,41 @@ async def test_what_came_is_given_and_then_lost_when_a_body_is_cut(upstream: Ups
         with pytest.raises(Lost):
             await answer.read()
     assert not answer.whole
+
+
+async def test_a_few_long_bodies_begin_to_be_sent_per_turn_of_the_loop_when_many_are_there(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, ask = list[int](), EngineConnection.ask
+    body = b"x" * (LARGE_BYTES + 1)
+    async with loop_turns() as turns, listening(Engine(PLAIN).serve) as url:
+
+        def noted(self: EngineConnection, head: bytes, body: bytes | None) -> Answer:
+            began.append(turns.count)
+            return ask(self, head, body)
+
+        monkeypatch.setattr(EngineConnection, "ask", noted)
+
+        async def one() -> None:
+            answer = await upstream.send(url, {}, body)
+            assert await answer.read_some() == b"hi"
+
+        await asyncio.gather(*(one() for _ in range(12)))
+    assert len(began) == 12
+    assert max(Counter(began).values()) <= 2
+
+
+async def test_unreached_when_the_connection_closes_before_a_long_body_had_its_turn(upstream: Upstream) -> None:
+    engine = Engine(PLAIN, PLAIN)
+    async with listening(engine.serve) as url:
+        await (await upstream.send(url, {}, b"")).read_some()
+        waiting = asyncio.create_task(upstream.send(url, {}, b"x" * (LARGE_BYTES + 1)))
+        await asyncio.sleep(0)  # it has the kept connection, and no turn so far
+        for connection in list(upstream._all):
+            connection.abort()
+        with pytest.raises(Unreached, match="before anything was sent"):
+            await waiting
+    assert len(engine.requests) == 1
 
 
 async def test_unreached_when_nobody_listens_there(upstream: Upstream) -> None:
@@ -393,3 +432,14 @@ async def test_small_packets_are_not_held_when_the_gateway_listens() -> None:
         await listener.close()
     assert options
     assert options[0] != 0
+
+
+async def test_the_next_request_has_a_new_connection_when_the_last_one_is_too_old(upstream: Upstream) -> None:
+    """Where the loop was away nobody has closed it, nor read that the engine has."""
+    engine = Engine(PLAIN)
+    async with listening(engine.serve) as url:
+        assert await (await upstream.send(url, {}, b"{}")).read() == b"hi"
+        (resting,) = upstream._resting.values()
+        resting[0].rested_s -= 60.0
+        assert await (await upstream.send(url, {}, b"{}")).read() == b"hi"
+    assert engine.connections == 2

@@ -97,6 +97,48 @@ def test_a_tenant_is_refused_when_its_kv_budget_is_spent_and_told_when_it_fills(
     assert isinstance(gateway.on_arrival(arrival("d", 50), 6 * S), Dispatch)
 
 
+def test_what_never_fits_is_told_so_when_it_would_also_be_turned_away_for_now() -> None:
+    budget = KvBudget(token_seconds_per_s=1, burst_token_seconds=1)
+    gateway = controller_of(
+        replica_rule(capacity_blocks=500),
+        tenants=(TenantRule(name="t", budget=budget),),
+        queue=QueueRule(most_waiting=1),
+    )
+    gateway.on_arrival(arrival("a", 400, tenant="u"), 0)
+    gateway.on_arrival(arrival("b", 400, tenant="u"), 0)  # waits, and the queue is full
+
+    def code(wanted: Arrival) -> str:
+        refused = gateway.on_arrival(wanted, S)
+        assert isinstance(refused, Refusal)
+        assert (refused.retry_after_ns is None) == (refused.status == 400)
+        return refused.code
+
+    assert code(arrival("c", 100, tenant="u")) == "queue_full"
+    assert code(arrival("d", 600, tenant="u")) == "context_length_exceeded"
+    estimated = replace(arrival("e", 600, tenant="u", exact=False, blocks=(1,)), by_text=8)
+    assert code(estimated) == "queue_full"  # it may be as short as 360
+    assert code(replace(estimated, id="f", input_tokens=900)) == "context_length_exceeded"
+    assert code(arrival("g", 600, tenant="u", exact=False)) == "queue_full"  # a bound says nothing
+    gateway.cancel("b", 2 * S)
+    assert isinstance(gateway.on_arrival(arrival("h", 50), 2 * S), Dispatch)  # 50 tokens for 0.05 s: all there is
+    assert code(arrival("i", 50)) == "tenant_kv_budget"
+    assert code(arrival("j", 600)) == "context_length_exceeded"
+
+
+def test_a_budget_expects_the_true_length_when_a_prompt_was_counted() -> None:
+    # 4,000 tokens stay 4 s: 16,000 token-seconds, of a bucket of 20,000; counted it is 1,000 for 1 s: 1,000
+    budget = KvBudget(token_seconds_per_s=1, burst_token_seconds=20_000)
+    gateway = controller_of(replica_rule(capacity_blocks=10_000), tenants=(TenantRule(name="t", budget=budget),))
+    bound = gateway.on_arrival(arrival("a", 4_000, exact=False), 0)
+    assert isinstance(bound, Wait)
+    refused = gateway.on_arrival(arrival("b", 4_000, exact=False), 0)
+    assert isinstance(refused, Refusal)
+    assert refused.limit == 4_000
+    (sent,) = gateway.on_counted("a", 1_000, (), 0)
+    assert isinstance(sent, Dispatch)
+    assert isinstance(gateway.on_arrival(arrival("c", 4_000, exact=False), 0), Wait)
+
+
 def test_retry_after_comes_from_the_drain_rate_when_the_queue_is_full() -> None:  # router#281
     gateway = controller_of(replica_rule(capacity_blocks=100), queue=QueueRule(most_waiting=1))
     for number in range(41):  # one request of 25 every ten seconds leaves: 2.5 blocks a second

@@ -32,7 +32,7 @@ def test_an_answer_that_nobody_sees_grows_at_the_pace_of_the_streams() -> None:
     gateway.on_arrival(arrival("stream", 1, 1_000), 0)
     gateway.on_first_token("stream", 1 * MS)
     for tokens in (50, 100):
-        gateway.on_output("stream", tokens, 1 * MS + tokens * 40 * MS)
+        gateway.on_output("stream", tokens, 1 * MS + (tokens - 1) * 40 * MS)
     # 100 input tokens at 1,000 a second: prefilled at 10.1 s, by estimate
     gateway.on_arrival(arrival("plain", 100, 200, streamed=False), 10 * S)
     gateway.on_tick(10 * S + 100 * MS)

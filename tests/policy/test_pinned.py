@@ -60,9 +60,43 @@ def test_a_warm_up_is_not_repeated_before_its_time_when_it_failed_or_takes_long(
 def test_a_prefix_is_warmed_again_when_its_home_has_lost_it() -> None:
     pins, fleet = _pinned(), Fleet()
     (home,) = fleet.warm(pins, 0)
+    assert fleet.warm(pins, NS_PER_S) == []
     fleet.index.apply(home, KvCleared())
-    (warm,) = pins.due(NS_PER_S, FLEET, fleet.match)
+    (warm,) = pins.due(2 * NS_PER_S, FLEET, fleet.match)
     assert (warm.replica, warm.reason) == (home, "10 of its 10 blocks are no longer there")
+
+
+def test_a_prefix_is_not_sent_every_second_when_the_index_never_sees_it() -> None:
+    pins, fleet = _pinned(PinRule(retry_ns=30 * NS_PER_S)), Fleet()
+    (warm,) = pins.due(0, FLEET, fleet.match)
+    pins.warmed("handbook", warm.replica, 0, done=True)  # the engine has it, its events say nothing
+    assert [second for second in range(1, 61) if pins.due(second * NS_PER_S, FLEET, fleet.match)] == [30, 60]
+
+
+def test_both_names_count_when_one_content_is_pinned_twice() -> None:
+    pins, fleet = _pinned(), Fleet()
+    pins.put("the same", blocks=BLOCKS, input_tokens=160)
+    pins.on_dispatch((*BLOCKS, 99), "a", 10, 0)
+    assert [(shown.requests, shown.hits) for shown in pins.snapshot(fleet.match)] == [(1, 1), (1, 1)]
+    pins.drop("the same")
+    assert pins.on_dispatch((*BLOCKS, 99), "a", 10, 0) == "handbook"
+
+
+def test_a_prefix_says_why_it_lies_nowhere() -> None:
+    pins, fleet = _pinned(copies=3), Fleet()
+    pins.put("second", blocks=tuple(range(100, 145)), input_tokens=720)  # 45 blocks beside 10, of 50 that pins may have
+
+    def homeless(replicas: dict[str, int | None]) -> list[str | None]:
+        pins.due(0, replicas, fleet.match)
+        return [shown.homeless for shown in pins.snapshot(fleet.match)]
+
+    assert homeless(FLEET) == [None, "no replica has room for it"]
+    assert homeless({"a": 100, "b": 10, "c": 10}) == [
+        "no further replica has room for it",
+        "no replica has room for it",
+    ]
+    assert homeless({"a": 100}) == [None, "no replica has room for it"]  # as many copies as there are replicas
+    assert homeless({}) == ["no replica that serves its model is up"] * 2
 
 
 def test_a_prefix_is_used_now_and_then_when_nobody_asks_for_it() -> None:

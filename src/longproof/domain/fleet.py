@@ -69,7 +69,8 @@ class ReplicaSnapshot:
     """One replica. `available_at_ns`: nothing is sent before (circuit breaker, or its own Retry-After), None = now.
     `drain_blocks_per_s`: how fast its ledger empties, None = nothing was released yet. `thrashing`: the engine preempts
     although we hold back. `emptying_for`: the request that has waited so long that the replica is being emptied for
-    it. `prefill_tokens_per_s`: what predictions go by, for a short prompt alone."""
+    it. `prefill_tokens_per_s`: what predictions go by, for a short prompt alone. `most_streams`: as many may run
+    together by what was promised per token; None = nothing was."""
 
     name: str
     pool: str
@@ -88,6 +89,7 @@ class ReplicaSnapshot:
     emptying_for: str | None = None
     prefill_tokens_per_s: float | None = None
     prefill_source: PrefillSource = PrefillSource.GIVEN
+    most_streams: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,14 @@
-"""An engine's answer in one piece, as far as the gateway holds it, and its errors in OpenAI's form."""
+"""An engine's answer in one piece, as far as the gateway holds it, and its errors in OpenAI's form.
+
+Engines and proxies before them also send errors with status 200: as the first event of a stream (vLLM 0.32), or as the
+whole body. `misplaced_error` finds those, and the status they should have had.
+"""
 
 from __future__ import annotations
 
 import orjson
 
-from longproof.engines.json_fields import as_object, as_text
+from longproof.engines.json_fields import as_int, as_object, as_text
 from longproof.gateway.engine_connection import Answer, Lost
 from longproof.gateway.errors import Problem
 
@@ -12,6 +16,8 @@ MOST_ANSWER_BYTES = 256 << 20
 """Of an answer that is no stream: 128 choices of 8,192 tokens with 20 log probabilities each are less."""
 _MOST_ERROR_BYTES = 1 << 20
 _MOST_WORDS = 2_000
+_ERROR_WITHIN_BYTES = 64
+_BAD_ANSWER = 502
 
 
 class AnswerTooLarge(Lost):
@@ -54,3 +60,25 @@ def engine_problem(status: int, body: bytes) -> Problem | None:
     said = None if found is None else as_text(found.get("message")) or as_text(found.get("detail"))
     words = said or body.decode("utf-8", "replace").strip()
     return Problem(status=status, code="upstream_error", message=words[:_MOST_WORDS] or "no reason was given")
+
+
+def misplaced_error(body: bytes) -> int | None:
+    """The status that an answer should have had which came with 200 and is an error; None where it is none. What the
+    error calls its code, where that is a status of errors, else 502."""
+    if b'"error"' not in body[:_ERROR_WITHIN_BYTES]:
+        return None
+    try:
+        found = as_object(orjson.loads(body)) or {}
+    except orjson.JSONDecodeError:
+        return None
+    error = found.get("error")
+    if not error or "choices" in found or "output" in found:
+        return None
+    code = as_int((as_object(error) or {}).get("code"))
+    return code if code is not None and 400 <= code < 600 else _BAD_ANSWER
+
+
+def is_document(answer: Answer) -> bool:
+    """Whether what comes can only be read as a whole, by what its header says: no stream of events."""
+    kind = answer.headers.get("content-type", "").lower()
+    return "json" in kind.partition(";")[0] or "html" in kind

@@ -22,7 +22,7 @@ class Ask:
     named. `salt` separates this request's prefixes from everybody else's (vLLM's ``cache_salt``, and the tenant's own
     where tenants are separated). `session` is a hint that names a conversation; nothing depends on it. `responses`: it
     came by /v1/responses; `fields` is then the chat that engines make of it. `countable` False: they differ in what
-    they make of it, and only its bound is sure.
+    they make of it, and only its bound is sure. `deadline_ns`: without a first token by then nobody wants the answer.
     """
 
     id: str
@@ -42,6 +42,7 @@ class Ask:
     key: str = ""
     priority: int = 0
     received_ns: int = 0
+    deadline_ns: int | None = None
     on_dropped: Callable[[], None] | None = None
 
     def drop_body(self) -> None:

@@ -57,9 +57,9 @@ class GatewaySection(Section):
     are kept. `open_metrics`: /metrics asks for no key where there are keys. `traces`: an OTLP/HTTP collector;
     `trace_share`: of requests that come without a trace, those that get one.
 
-    `pass_through`: further engine routes that are passed on as they are. `allow_fields`: fields of a body that only
-    the engines' owner may use otherwise; `media_hosts`: where engines may fetch images, video and audio from, "*"
-    anywhere.
+    `pass_through`: further engine routes that are passed on as they are: "/v1/audio/*", "GET /version". `allow_fields`:
+    fields of a body that only the engines' owner may use otherwise; `media_hosts`: where engines may fetch images,
+    video and audio from, "*" anywhere.
     """
 
     host: str = "127.0.0.1"
@@ -218,12 +218,14 @@ class WatermarkSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloSection(Section):
-    """What is promised: first token within `ttft` + `ttft_per_token` · uncached input; `itl` between tokens. `min_hit`
-    by model: refuse a request of whose input a smaller share than this (0 to 1) is expected to be cached."""
+    """What is promised: first token within `ttft` + `ttft_per_token` · uncached input; `itl` between tokens; `tpot` per
+    token of an answer, which bounds how many streams run together. `min_hit` by model: refuse a request of whose input
+    a smaller share than this (0 to 1) is expected to be cached."""
 
     ttft: Patience | None = None
     ttft_per_token: Duration = 0
     itl: Patience | None = None
+    tpot: Patience | None = None
     min_hit: dict[str, float] = field(default_factory=dict[str, float])
 
 

@@ -35,11 +35,14 @@ from longproof.gateway.long_text import Unstretchable
 from longproof.gateway.ports import Counted
 from longproof.gateway.prompt_text import TextSize, text_names, text_size
 from longproof.gateway.token_rate import TokenRate
+from longproof.gateway.turns import Turns
 from longproof.policy.hashing import BYTES_PER_TOKEN, block_names, chain, root
 
 _IDS_AT_ONCE = 4_096
 SHORT_BYTES = 64 << 10
 """A body up to this is counted in 30 ms and does not wait behind longer ones; its text is named in 0.2 ms."""
+_DECIDED_TOGETHER = 2
+"""Of long prompts, so many are decided per turn of the loop."""
 _COMPARE_EVERY = 16
 _NAMES_AT_ONCE = 2_048
 _TEXT_BLOCK_TOKENS = 128
@@ -276,6 +279,7 @@ class FleetCounting:
         self._short = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="count-short")
         self._long = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="count-long")
         self._unknown = ModelCounting(model="", block_tokens=16)
+        self._turns = Turns(_DECIDED_TOGETHER)
 
     def bound(self, ask: Ask) -> Counted:
         """An upper bound, a close estimate (`by_text`), or the exact length where that costs microseconds."""
@@ -283,8 +287,12 @@ class FleetCounting:
 
     async def count(self, ask: Ask, *, exact: bool = True) -> Counted:
         """The exact length, off the event loop; the bound where nobody can count. `exact` False: names will do."""
-        pool = self._short if len(ask.body) <= SHORT_BYTES else self._long
-        return await self.models.get(ask.model, self._unknown).count(ask, pool, exact=exact)
+        model = self.models.get(ask.model, self._unknown)
+        if len(ask.body) <= SHORT_BYTES:
+            return await model.count(ask, self._short, exact=exact)
+        counted = await model.count(ask, self._long, exact=exact)
+        await self._turns.mine()  # where its blocks are looked for and booked, on the loop
+        return counted
 
     async def by_tokens(self, ask: Ask) -> Counted:
         """Exactly, with blocks named by their tokens, as events have them: for probes of the index."""

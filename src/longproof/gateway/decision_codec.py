@@ -26,6 +26,7 @@ from longproof.policy.controller_config import ControllerConfig
 from longproof.policy.decision_record import (
     Arrived,
     CacheChanged,
+    ClaimsChanged,
     CountedLength,
     DecisionRecord,
     EngineRefused,
@@ -43,7 +44,7 @@ from longproof.policy.routing import RoutingRule
 FORMAT = 1
 _INPUTS = (
     Arrived, CountedLength, FirstToken, Produced, EngineRefused, Finished, Sampled, ReplicaChanged, PeersTold,
-    Ticked,
+    ClaimsChanged, Ticked,
 )  # fmt: skip
 _BY_NAME: dict[str, type[Any]] = {
     kind.__name__: kind for kind in (*_INPUTS, Dispatch, Wait, Refusal, KvStored, KvRemoved, KvCleared, KvGap)

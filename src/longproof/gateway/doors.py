@@ -23,6 +23,7 @@ from longproof.gateway.errors import Problem
 from longproof.gateway.routes import Routes
 
 _MOST_LOOKS_S = 1.0
+_MOST_WHY = 120
 
 
 class Doors:
@@ -82,12 +83,35 @@ class Doors:
             self._look = self._loop.call_later(min(self._head_s, _MOST_LOOKS_S), self._close_silent)
 
 
+class _Connection(RequestHandler):
+    """aiohttp's; but what is no request is refused in the form that everything else is refused in."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """What it answers to bytes that are no HTTP."""
+        del exc  # logged by nobody: anybody could fill the disk with malformed requests
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer was begun")
+        why = (message or "this is no HTTP request").partition("\n")[0][:_MOST_WHY]
+        problem = Problem(status=status, code="invalid_http", message=why)
+        headers = {"Content-Type": "application/json", "Server": "longproof"}
+        response = web.Response(status=status, body=problem.body(), headers=headers)
+        response.force_close()
+        return response
+
+
 class _Counted(web.Server):
     """aiohttp's, which tells of every connection."""
 
     def __init__(self, doors: Doors, **settings: object) -> None:
         super().__init__(**settings)  # type: ignore[arg-type] - aiohttp's own keywords
         self._doors = doors
+
+    def __call__(self) -> RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)

@@ -11,21 +11,30 @@ servers do it. Nothing here is held back: the socket has TCP_NODELAY, and every 
 from __future__ import annotations
 
 import asyncio
+import re
 
 from aiohttp.http import StreamWriter
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from longproof.gateway.errors import Problem
+from longproof.gateway.sse_events import EVENT_ENDS
 
 _HIGH_BYTES = 64 << 10
 """asyncio's own high-water mark: beyond it a transport asks its writer to wait."""
 REQUEST_ID = "X-Request-Id"
+_CLIENT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
     "Server": "longproof",
     "X-Accel-Buffering": "no",  # nginx would collect the stream otherwise
 }
+
+
+def shown_id(request: BaseRequest, request_id: str) -> str:
+    """The client's own id comes back to it; inside and upstream ours is used, which nobody can use twice."""
+    given = request.headers.get(REQUEST_ID)
+    return given if given is not None and _CLIENT_ID.fullmatch(given) else request_id
 
 
 class ReaderStalled(Exception):  # noqa: N818 - named for what happened
@@ -76,6 +85,10 @@ class Downstream:
         """Whether the status is out: a failure can only be told inside the stream."""
         return self._response is not None
 
+    @property
+    def _commenting(self) -> bool:
+        return self._beat is not None
+
     def keep_alive(self) -> None:
         """Begins with comments: this answer will be a stream, and the client may have to wait for it."""
         if self._keepalive_s > 0 and self._beat is None:
@@ -97,7 +110,7 @@ class Downstream:
         writer = self._writer
         assert writer is not None
         self.first_byte = True
-        self._between_events = data.endswith(b"\n\n")
+        self._between_events = data.endswith(EVENT_ENDS)
         self.written_s = self._loop.time()
         await writer.write(data, drain=False)
         await self.taken()
@@ -109,7 +122,7 @@ class Downstream:
         assert writer is not None
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has left")
-        self._between_events = data.endswith(b"\n\n")
+        self._between_events = data.endswith(EVENT_ENDS)
         self.written_s = self._loop.time()
         # the head went out with the first part: from then on a part of a body is its length and itself
         transport.write(b"%x\r\n%b\r\n" % (len(data), data) if writer.chunked else data)
@@ -189,10 +202,12 @@ class Downstream:
         self._said = self._loop.create_task(self._say())
 
     async def _say(self) -> None:
+        if not self._commenting:
+            return  # it was answered before this had its turn: a head now would be taken for the next answer's
         try:
             await self.open()
             response = self._response
-            if response is not None and self._between_events and self._beat is not None:
+            if response is not None and self._between_events and self._commenting:
                 await response.write(b": waiting\n\n")
         except (ConnectionError, RuntimeError):
             pass  # the client has left; its handler hears of it by itself

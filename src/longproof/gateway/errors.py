@@ -24,6 +24,7 @@ ERROR_TYPES = {
     408: "request_timeout_error",
     413: "invalid_request_error",
     415: "invalid_request_error",
+    422: "invalid_request_error",
     429: "rate_limit_error",
     502: "upstream_error",
     503: "overloaded_error",
@@ -46,6 +47,8 @@ class Problem:
     actual: int | None = None
     unit: str = ""
     retry_after_ns: int | None = None
+    allow: tuple[str, ...] = ()
+    """With 405: the methods that there are."""
 
     @property
     def retry_after_s(self) -> int | None:

@@ -25,25 +25,27 @@ from aiohttp.web import StreamResponse
 
 from longproof.clock import NS_PER_S, Clock
 from longproof.domain.events import Usage
-from longproof.gateway.answers import engine_problem, error_body, whole_body
+from longproof.gateway.answers import engine_problem, error_body, is_document, misplaced_error, whole_body
 from longproof.gateway.ask import Ask
 from longproof.gateway.desk import Desk, Ticket
 from longproof.gateway.downstream import Downstream, ReaderStalled
-from longproof.gateway.errors import Problem
 from longproof.gateway.fleet import Fleet, Replica
 from longproof.gateway.pair_prefill import SideFailed, hand_over, side_problem
+from longproof.gateway.patience import Patience
 from longproof.gateway.ports import Admitted, Counted, Counting, Meter, MeterUnavailable, Spent
 from longproof.gateway.replies import (
     REPLICA,
-    busy_in_stream,
     dispatch_headers,
-    error_at_first,
-    is_error_event,
+    in_its_words,
+    lost,
     problem_of,
-    tokenless_events,
+    silent,
+    unmetered,
+    unreadable,
+    unusable,
 )
 from longproof.gateway.responses import ResponseFlow, response_usage
-from longproof.gateway.sse_events import EventFlow
+from longproof.gateway.sse_events import EventFlow, error_at_first
 from longproof.gateway.upstream import Answer, Lost, Refused, Unreached, retry_after_ns
 from longproof.gateway.usage import usage_in
 from longproof.policy.actions import Dispatch, Refusal
@@ -80,14 +82,13 @@ class Exchange:
         "_entry_cached",
         "_first_token_ns",
         "_headers",
-        "_limit",
         "_metered",
         "_paired",
         "_passed_tokens",
+        "_patience",
         "_placed",
         "_reported",
         "_ticket",
-        "_tokenless",
         "_usage",
         "end",
     )
@@ -106,15 +107,13 @@ class Exchange:
         """Whether it is with a replica now; before, and between two of them, it is the controller's alone."""
         self._metered = False
         self._answer: Answer | None = None
-        self._limit: asyncio.Timeout | None = None
+        self._patience: Patience | None = None
         self._usage: Usage | None = None
         self._paired = False
         self._entry_cached: int | None = None
         """Of a pair: what its prefill side had cached. Its decode side calls cached whatever it was handed."""
         self._first_token_ns: int | None = None
         self._passed_tokens = 0
-        self._tokenless = 0
-        """Events that were passed on and carry no token."""
         self._reported = 0
         self.end = EndKind.CANCELLED
 
@@ -147,7 +146,7 @@ class Exchange:
                 return await self._on(replica, word)
             except MeterUnavailable as problem:
                 self.end = EndKind.CANCELLED
-                return await self._down.fail(_unmetered(problem))
+                return await self._down.fail(unmetered(problem))
             except Unreached:
                 self._placed = False
                 self._around.desk.refused(self._ask.id, _UNREACHED_BACKOFF_NS)
@@ -162,18 +161,18 @@ class Exchange:
         self._ask.forget_prompt()  # it was counted; what is sent are the body's bytes
         self._down.headers.update(dispatch_headers(dispatch))
         try:
-            async with asyncio.timeout(self._around.silence_s) as self._limit:
+            async with Patience(self._around.silence_s) as self._patience:
                 body = self._ask.body if replica.prefill_url is None else await self._hand_over(replica)
                 answer = await self._send(replica, body)
                 if answer.status != 200:
-                    return await self._pass_error(replica, answer)
-                if self._ask.stream:
+                    return await self._pass_error(replica, answer.status, await error_body(answer))
+                if self._ask.stream and not is_document(answer):
                     return await self._relay_stream(answer, replica)
-                return await self._relay_plain(answer)
+                return await self._relay_plain(answer, replica)
         except TimeoutError:
-            return await self._down.fail(_silent(replica, self._around.silence_s))
+            return await self._down.fail(silent(replica, self._around.silence_s))
         except Lost as problem:
-            return await self._down.fail(_lost(replica, str(problem)))
+            return await self._down.fail(lost(replica, str(problem)))
         except SideFailed as failed:
             self.end = EndKind.FAILED if failed.problem.status >= 500 else EndKind.REJECTED
             return await self._down.fail(failed.problem)
@@ -190,8 +189,7 @@ class Exchange:
         fleet, url = self._around.fleet, self._around.fleet.entry(replica.name, self._ask.route)
         handed = await hand_over(fleet.upstream, url, self._headers_for(replica), self._ask.body)
         self._entry_cached = handed.cached_tokens
-        if self._limit is not None:  # that was a sign of life
-            self._limit.reschedule(asyncio.get_running_loop().time() + self._around.silence_s)
+        self._heard()  # that was a sign of life
         return handed.body
 
     def _headers_for(self, replica: Replica) -> dict[str, str]:
@@ -217,28 +215,29 @@ class Exchange:
         )
         down = self._down
         try:
-            data = await answer.read_some()
-            if (busy := busy_in_stream(data)) is not None and not down.first_byte:
-                raise Refused(busy, None)
-            if replica.prefill_url is not None and (error := error_at_first(data)) is not None and not down.first_byte:
-                raise SideFailed(side_problem("decode", 502, error))
+            first = await _first_events(answer, flow)
+            if not first:
+                return await self._unreadable(replica, "with no event of a stream")
+            if (error := error_at_first(first)) is not None:
+                return await self._refused_in_200(replica, error)
             self._ask.drop_body()  # nothing will be sent a second time
             await down.open()
-            while data and not down.first_byte:
-                if out := flow.take(data):
-                    await down.send(out)
-                self._note(flow, data)
-                data = b"" if down.first_byte else await answer.read_some()
+            await down.send(first)
+            self._note(flow)
             while not await answer.pipe(partial(self._pass_on, flow)):
+                if self._patience is not None:
+                    self._patience.rest()  # it is the client that is waited for
                 await down.taken()
+                self._heard()
             if rest := flow.end():
                 await down.send(rest)
+            closing = flow.closing(self._ask.choices)
         finally:
-            self._usage = flow.usage
-        if not flow.done and flow.failed:
-            return await down.end()  # the engine's own error event was passed on; it promised no [DONE]
-        if not flow.done:
+            self._usage, self._passed_tokens = flow.usage, flow.tokens
+        if closing is None:
             raise Lost("the stream ended without its last event")
+        if closing:
+            await down.send(closing)
         if not flow.failed:
             self.end = EndKind.COMPLETED
         return await down.end()
@@ -247,22 +246,12 @@ class Exchange:
         """What came from the engine, to the client: called for every read of every stream."""
         out = flow.take(data)
         go_on = not out or self._down.put(out)
-        self._note(flow, data)
+        self._note(flow)
         return go_on
 
-    def _note(self, flow: EventFlow | ResponseFlow, data: bytes) -> None:
+    def _note(self, flow: EventFlow | ResponseFlow) -> None:
         """Progress, for ledger and books: coarse, since it is called for every chunk."""
-        counts_all = not self._ask.responses  # of a response's events, only those with output are counted
-        if counts_all:
-            self._tokenless += tokenless_events(data, begun=self._first_token_ns is not None)
-        if is_error_event(data):
-            flow.failed = True
-            self._tokenless += counts_all
-        if flow.usage is not None:  # it says the number itself, and the end is here
-            if self._first_token_ns is None and flow.usage.completion_tokens:
-                self._first_token()  # all of it came at once
-            return
-        tokens = self._passed_tokens = max(0, flow.events - self._tokenless)
+        tokens = flow.tokens
         if self._first_token_ns is None:
             if tokens:
                 self._first_token()
@@ -270,34 +259,52 @@ class Exchange:
             self._reported = tokens
             self._around.desk.output(self._ask.id, tokens)
             self._around.meter.passed(self._ask.id, tokens)
-        limit, until_s = self._limit, self._down.written_s + self._around.silence_s
-        if limit is not None and (limit.when() or 0) < until_s - 1:
-            limit.reschedule(until_s)
+        if self._patience is not None:
+            self._patience.heard(self._down.written_s)
+
+    def _heard(self) -> None:
+        """From now on the engine may be silent for as long as any."""
+        if self._patience is not None:
+            self._patience.heard(asyncio.get_running_loop().time())
 
     def _first_token(self) -> None:
         self._first_token_ns = self._around.clock.now_ns()
         self._around.desk.first_token(self._ask.id)
 
-    async def _relay_plain(self, answer: Answer) -> StreamResponse:
-        self._ask.drop_body()
+    async def _relay_plain(self, answer: Answer, replica: Replica) -> StreamResponse:
         body = await whole_body(answer)
+        if misplaced_error(body) is not None:
+            return await self._refused_in_200(replica, body)
+        kind = answer.headers.get("content-type", "application/json")
+        if self._ask.stream or not body.lstrip().startswith(b"{"):
+            return await self._unreadable(replica, f"with {kind[:80]}")
+        self._ask.drop_body()
         self._first_token_ns = self._around.clock.now_ns()  # the controller hears of its first token with its end
         self._usage = response_usage(body) if self._ask.responses else usage_in(body)
         self.end = EndKind.COMPLETED
-        return self._down.plain(200, body, content_type=answer.headers.get("content-type", "application/json"))
+        return self._down.plain(200, body, content_type=kind if "json" in kind else "application/json")
 
-    async def _pass_error(self, replica: Replica, answer: Answer) -> StreamResponse:
+    async def _refused_in_200(self, replica: Replica, error: bytes) -> StreamResponse:
+        """An error that came with the status of an answer, before any of one. Refused where it says so."""
+        status = misplaced_error(error) or 502
+        if status in _BUSY:
+            raise Refused(status, None)
+        return await self._pass_error(replica, status, error)
+
+    async def _unreadable(self, replica: Replica, answered: str) -> StreamResponse:
+        """What came with status 200 is not what was asked for."""
+        return await self._down.fail(unreadable(replica, answered, streamed=self._ask.stream))
+
+    async def _pass_error(self, replica: Replica, status: int, body: bytes) -> StreamResponse:
         """An engine's own refusal or failure, in its own words; but for those that are about the gateway's access."""
-        body = await error_body(answer)
-        status = answer.status
         self.end = EndKind.FAILED if status >= 500 else EndKind.REJECTED
         if status in (401, 403) or not 400 <= status < 600:
-            return await self._down.fail(_unusable(replica, status))
+            return await self._down.fail(unusable(replica, status))
         if replica.prefill_url is not None:
             return await self._down.fail(side_problem("decode", status, body))
         problem = engine_problem(status, body)
         if self._down.opened or problem is not None:
-            return await self._down.fail(problem or _in_its_words(status, body))
+            return await self._down.fail(problem or in_its_words(status, body))
         return self._down.plain(status, body)
 
     async def _count(self, *, exact: bool) -> None:
@@ -369,25 +376,9 @@ class Exchange:
         )
 
 
-def _lost(replica: Replica, why: str) -> Problem:
-    message = f"the connection to replica {replica.name} was lost before the answer was complete: {why}"
-    return Problem(status=502, code="replica_lost", message=message)
-
-
-def _silent(replica: Replica, silence_s: float) -> Problem:
-    message = f"replica {replica.name} sent nothing for {silence_s:g} s"
-    return Problem(status=504, code="replica_silent", message=message)
-
-
-def _in_its_words(status: int, body: bytes) -> Problem:
-    return Problem(status=status, code="upstream_error", message=body.decode("utf-8", "replace")[:2_000])
-
-
-def _unusable(replica: Replica, status: int) -> Problem:
-    message = f"replica {replica.name} answered the gateway with status {status}"
-    return Problem(status=502, code="replica_refuses_gateway", message=message)
-
-
-def _unmetered(problem: MeterUnavailable) -> Problem:
-    message = f"nothing is served while usage cannot be written down: {problem}"
-    return Problem(status=503, code="meter_unavailable", message=message, retry_after_ns=5 * NS_PER_S)
+async def _first_events(answer: Answer, flow: EventFlow | ResponseFlow) -> bytes:
+    """The first whole events, wherever the network cuts them; empty: the answer has none."""
+    while data := await answer.read_some():
+        if events := flow.take(data):
+            return events
+    return flow.end()

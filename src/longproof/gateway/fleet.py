@@ -87,12 +87,11 @@ class Fleet:
         """The replicas that serve a model. ApiError 404 where none does: a name never becomes an address."""
         found = self._models.get(model)
         if found is None:
-            served = ", ".join(list(self._models)[:12]) or "none"
             raise ApiError(
                 Problem(
                     status=404,
                     code="model_not_found",
-                    message=f"the model '{model[:80]}' is not served here; served are: {served}",
+                    message=f"the model '{model[:80]}' is not served here; GET /v1/models says what is",
                     param="model",
                 )
             )

@@ -84,8 +84,9 @@ def front_of(
     routes.add("GET", "/metrics", metrics)
     routes.add("GET", "/dashboard", dashboard.page)
     routes.add("GET", "/dashboard/events", dashboard.events)
-    for path in dict.fromkeys((*SAFE_ROUTES, *section.pass_through)):
-        routes.add("POST", path, passing.answer)
+    for route in dict.fromkeys((*SAFE_ROUTES, *section.pass_through)):
+        method, _, path = route.rpartition(" ")
+        routes.add(method or "POST", path, passing.answer)
     described = Description([*routes.table(), ("GET", openapi.ROUTE)], asks_for_keys=keys.asks_for_keys)
     routes.add("GET", openapi.ROUTE, described.answer)
     return Front(routes=routes, health=health, dashboard=dashboard, intake=intake, warming=warming)

@@ -5,7 +5,6 @@ key ─▶ body ─▶ Ask ─▶ model served? ─▶ the key's own bounds ─�
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import re
@@ -16,8 +15,11 @@ from functools import partial
 from aiohttp.web import BaseRequest, StreamResponse
 
 from longproof.domain.request import Route
+from longproof.domain.units import NS_PER_S, parse_duration_ns
+from longproof.errors import UsageError
 from longproof.gateway.ask import Ask, Json
-from longproof.gateway.downstream import Downstream
+from longproof.gateway.count_shape import Estimated
+from longproof.gateway.downstream import Downstream, shown_id
 from longproof.gateway.errors import bad_request
 from longproof.gateway.exchange import Exchange, Surroundings
 from longproof.gateway.fleet import Replica
@@ -26,15 +28,16 @@ from longproof.gateway.keys import KeyRing, KeyRule, require_within
 from longproof.gateway.owner_fields import FieldRule
 from longproof.gateway.ports import Counted
 from longproof.gateway.responses import parsed_response
-from longproof.gateway.wire_body import engine_body
+from longproof.gateway.turns import LARGE_BYTES
+from longproof.gateway.wire_body import engine_body, limit_output
 from longproof.policy.arrivals import Arrival
 
-_CLIENT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACE_HEADERS = ("traceparent", "tracestate")
 _VISIBLE = re.compile(r"[ -~]{1,512}")
-_LARGE_BYTES = 256 << 10
-"""About half a millisecond of parsing."""
+_ESTIMATE_MAY_DOUBLE = 2
 _SESSION_HEADERS = ("X-Session-Id", "X-Longproof-Session")
+DEADLINE = "X-Longproof-Deadline"
+_MOST_WITHIN_NS = 24 * 3_600 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,6 @@ class Generations:
         self._rules = rules
         self._boot = os.urandom(4).hex()
         self._numbers = itertools.count(1)
-        self._large = asyncio.Lock()
         self._apart = any(rule.prefix_salt for rule in keys.rules.values())
 
     async def chat(self, request: BaseRequest) -> StreamResponse:
@@ -94,9 +96,9 @@ class Generations:
 
     async def _parsed(self, body: bytes, route: Route | None) -> Ask:
         request_id = f"lp-{self._boot}-{next(self._numbers)}"
-        if len(body) < _LARGE_BYTES:
+        if len(body) < LARGE_BYTES:
             return _ask(body, route, request_id, self._intake.fields)
-        async with self._large:  # one at a time: between two of them the loop has its turn
+        async with self._intake.lane:
             fields = await long_json_object(body) if len(body) >= PIECES_FROM_BYTES else None
             return _ask(body, route, request_id, self._intake.fields, fields)
 
@@ -112,33 +114,49 @@ class Generations:
             cold = self._apart and not all(replica.salts for replica in replicas)
             if cold:
                 ask.salt = f"{ask.salt} {ask.id}"  # and nobody expects to find anything
-            bound = self._around.counting.bound(ask)
-            arrival = self._arrival(ask, bound)
-            require_within(rule, arrival.input_tokens, arrival.output_tokens, exact=arrival.exact)
+            bound = await self._counted_for(rule, ask)
+            arrival = self._arrival(ask, bound, rule.most_output_tokens)
+            require_within(
+                rule, arrival.input_tokens, arrival.output_tokens, known=bound.exact or isinstance(bound, Estimated)
+            )
             usage = all(replica.usage_in_streams for replica in replicas)
             ask.body = engine_body(ask, usage_in_streams=usage, salt=ask.salt if rule.prefix_salt else "", cold=cold)
-            shown_id, rules = _shown_id(request, ask.id), self._rules
-            down = Downstream(request, shown_id, keepalive_s=rules.keepalive_s, stall_s=rules.stall_s)
+            rules = self._rules
+            down = Downstream(request, shown_id(request, ask.id), keepalive_s=rules.keepalive_s, stall_s=rules.stall_s)
             exchange = Exchange(self._around, ask, bound, down, self._headers(request, ask.id))
             return await exchange.run(arrival)
         finally:
             self._keys.leave(rule)
 
+    async def _counted_for(self, rule: KeyRule, ask: Ask) -> Counted:
+        """Its bound; its length where the key has a limit that the bound might exceed."""
+        bound, most = self._around.counting.bound(ask), rule.most_input_tokens
+        if most is None or bound.exact:
+            return bound
+        surely_within = bound.input_tokens <= (most // _ESTIMATE_MAY_DOUBLE if isinstance(bound, Estimated) else most)
+        return bound if surely_within else await self._around.counting.count(ask, exact=True)
+
     def _own(self, ask: Ask, rule: KeyRule, request: BaseRequest) -> None:
         """Whose it is."""
         ask.tenant, ask.key, ask.priority = rule.tenant, rule.name, rule.priority
         ask.salt = rule.salt(ask.salt)
+        if (within := request.headers.get(DEADLINE)) is not None:
+            ask.deadline_ns = ask.received_ns + _within_ns(within)
         for name in _SESSION_HEADERS:
             if value := request.headers.get(name):
                 ask.session = value[:256].encode("utf-8", "replace").decode()  # logs and books are UTF-8
                 break
 
-    def _arrival(self, ask: Ask, bound: Counted) -> Arrival:
+    def _arrival(self, ask: Ask, bound: Counted, most_output_tokens: int | None) -> Arrival:
+        """`most_output_tokens`: what the key allows; a request that names no allowance gets no more than that."""
         output_tokens = ask.output_tokens
         if output_tokens is None:
             limit = self._around.fleet.limit_tokens(ask.model)
             room = self._rules.default_output_tokens if limit is None else limit - bound.input_tokens
-            output_tokens = ask.output_tokens = max(1, room) * ask.choices
+            output_tokens = max(1, room) * ask.choices
+            if most_output_tokens is not None and output_tokens > most_output_tokens:
+                output_tokens = limit_output(ask, most_output_tokens)
+            ask.output_tokens = output_tokens
         return Arrival(
             id=ask.id,
             tenant=ask.tenant,
@@ -149,6 +167,7 @@ class Generations:
             blocks=bound.blocks,
             by_text=bound.by_text,
             priority=ask.priority,
+            deadline_ns=ask.deadline_ns,
             session=ask.session,
             streamed=ask.stream,
         )
@@ -170,14 +189,19 @@ def _ask(body: bytes, route: Route | None, request_id: str, rule: FieldRule, fie
     return parsed(body, route, request_id=request_id, rule=rule, fields=fields)
 
 
+def _within_ns(text: str) -> int:
+    """A deadline as clients write it: "2.5s", "800ms", or seconds without a unit. ApiError 400 for anything else."""
+    try:
+        within_ns = parse_duration_ns(f"{text}s" if text[-1:].isdigit() else text)
+    except UsageError:
+        within_ns = _MOST_WITHIN_NS + 1
+    if within_ns > _MOST_WITHIN_NS:
+        raise bad_request(f'{DEADLINE} must be a time of at most a day, like "2.5s"', param=DEADLINE)
+    return within_ns
+
+
 def _require_no_pair(replicas: Iterable[Replica]) -> None:
     """ApiError 400 where a prefill/decode pair may get it: pairs hand over what came by the other two routes."""
     if any(replica.prefill_url is not None for replica in replicas):
         message = "this model is served by a prefill/decode pair, which has no Responses API; use /v1/chat/completions"
         raise bad_request(message, code="not_served_by_pairs")
-
-
-def _shown_id(request: BaseRequest, request_id: str) -> str:
-    """The client's own id comes back to it; inside and upstream ours is used, which nobody can use twice."""
-    given = request.headers.get("X-Request-Id")
-    return given if given is not None and _CLIENT_ID.fullmatch(given) else request_id

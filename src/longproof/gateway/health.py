@@ -28,4 +28,5 @@ class Health:
 
 
 def _json(status: int, word: str) -> Response:
-    return Response(status=status, body=orjson.dumps({"status": word}), content_type="application/json")
+    headers = {"Content-Type": "application/json", **({} if status == 200 else {"Retry-After": "1"})}
+    return Response(status=status, body=orjson.dumps({"status": word}), headers=headers)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 import orjson
+from aiohttp import HttpVersion11
 from aiohttp.web import BaseRequest, RequestPayloadError
 
 from longproof.clock import NS_PER_S
@@ -25,15 +26,15 @@ from longproof.gateway.body_weight import parsed_bytes
 from longproof.gateway.errors import ApiError, Problem, bad_request
 from longproof.gateway.json_pieces import loads_in_pieces
 from longproof.gateway.owner_fields import FieldRule
-from longproof.gateway.turns import Turns
+from longproof.gateway.turns import LARGE_BYTES, Turns
 
 MOST_OUTPUT_TOKENS = 2**40
 MOST_CHOICES = 128  # OpenAI's own bound of n
 LONGEST_NAME = 512
-_LARGE_BYTES, _READ_TOGETHER = 256 << 10, 4
+_READ_TOGETHER = 4
 """Of bodies that are longer, so many go on being read per turn of the loop: 2 ms of work."""
-PIECES_FROM_BYTES = 2 << 20
-"""About 4 ms of parsing; longer bodies are parsed in pieces (`json_pieces`)."""
+PIECES_FROM_BYTES = 1 << 20
+"""About 2 ms of parsing; longer bodies are parsed in pieces (`json_pieces`)."""
 DEEPEST = 200
 Container: TypeAlias = "Json | list[object]"
 
@@ -47,7 +48,8 @@ class Intake:
     body_timeout_s: float
     fields: FieldRule = field(default_factory=FieldRule)
     open_bytes: int = 0
-    weighing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lane: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One long body at a time is weighed or parsed, or the slices of all would come in one turn of the loop."""
     turns: Turns = field(default_factory=lambda: Turns(_READ_TOGETHER))
     _arriving: dict[str, int] = field(default_factory=dict[str, int])
     """Bytes of bodies that are not whole yet, by key."""
@@ -66,12 +68,13 @@ class Intake:
             body = reader.read_nowait()  # a small request is there as a whole when its handler starts
             self.open_bytes += len(body)
             return body
+        _let_it_come(request)
         held = 0
         try:
             async with asyncio.timeout(self.body_timeout_s):
                 parts: list[bytes] = []
-                # a long body is filled in as it comes: joined at its end, it would stop the loop and be there twice
-                whole = bytearray(announced) if announced is not None and announced > _LARGE_BYTES else None
+                # a long body grows as it comes: joined at its end, it would stop the loop and be there twice
+                whole = bytearray() if announced is not None and announced > LARGE_BYTES else None
                 while part := await reader.readany():
                     held += len(part)
                     self.open_bytes += len(part)
@@ -85,8 +88,8 @@ class Intake:
                     if whole is None:
                         parts.append(part)
                     else:
-                        whole[held - len(part) : held] = part
-                    if held > _LARGE_BYTES:
+                        whole += part
+                    if held > LARGE_BYTES:
                         await self.turns.mine()
             if whole is not None:
                 return cast(bytes, whole)  # nobody writes to it any more
@@ -106,10 +109,10 @@ class Intake:
     async def weigh(self, body: bytes) -> int:
         """Bytes that the body takes beside itself once it is parsed; they count as open until they are given to
         `release`. ApiError 400 for a body that could never be held, 503 for one that cannot be now."""
-        if len(body) <= _LARGE_BYTES:
+        if len(body) <= LARGE_BYTES:
             weight = await parsed_bytes(body)
         else:
-            async with self.weighing:  # one at a time, or the slices of all would come in one turn of the loop
+            async with self.lane:
                 weight = await parsed_bytes(body)
         if len(body) + weight > self.open_limit_bytes:
             message = f"the body has too many values: it would take {format_tokens(weight)} bytes of memory"
@@ -222,29 +225,30 @@ def model_of(fields: Json) -> str:
 def stream_of(fields: Json) -> bool:
     """Whether a stream is wanted; ApiError 400 for what is neither."""
     stream = fields.get("stream", False)
-    if stream not in (True, False, None):
+    if stream is not None and not isinstance(stream, bool):  # 1 is true to some engines, and not to others
         raise bad_request("'stream' must be true or false", param="stream")
     return bool(stream)
 
 
 def allowance(fields: Json, names: Sequence[str]) -> int | None:
-    """The output tokens that are asked for, by the first of these names that is there; None = none are."""
-    # n_predict: llama.cpp's own name, which overrules max_tokens there (seen in build b0, 2026-10); others ignore it
-    ours, theirs = (_whole(fields, name) for name in (next((n for n in names if fields.get(n) is not None), ""), _N))
-    most = max((value for value in (ours, theirs) if value is not None), default=None)
+    """The output tokens that are asked for, by whichever of these names says most; None = none are."""
+    # which name counts where several are there is each engine's own: vLLM 0.32 takes the newer one of OpenAI's, others
+    # the older one, llama.cpp its own n_predict before either (seen in build b0, 2026-10)
+    asked = [value for name in (*names, "n_predict") if (value := _whole(fields, name)) is not None]
     # llama.cpp: -1 means "as many as fit"; other engines refuse it themselves
-    return None if most is None or -1 in (ours, theirs) or most < 0 else most
-
-
-_N = "n_predict"
+    return None if not asked or -1 in asked else max(asked)
 
 
 def _whole(fields: Json, name: str) -> int | None:
     value = fields.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value > MOST_OUTPUT_TOKENS:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # 16.0 is 16 to every engine
+    if isinstance(value, bool) or not isinstance(value, int):
         raise bad_request(f"'{name}' must be a whole number", param=name)
+    if value > MOST_OUTPUT_TOKENS:
+        raise bad_request(f"'{name}' must be at most {MOST_OUTPUT_TOKENS:,}", param=name)
     return max(value, -1)
 
 
@@ -269,6 +273,13 @@ def _require_plain(request: BaseRequest) -> None:
     if encoding not in ("identity", ""):
         message = f"a body with Content-Encoding '{encoding[:40]}' is not taken; send it uncompressed"
         raise ApiError(Problem(status=415, code="content_encoding", message=message))
+
+
+def _let_it_come(request: BaseRequest) -> None:
+    """Who waits to be asked for the body (curl does with one of a megabyte, for a second) is asked."""
+    expects = request.headers.get("Expect", "").lower() == "100-continue"
+    if expects and request.version >= HttpVersion11 and request.transport is not None:
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
 def _too_large(limit: int, actual: int | None) -> ApiError:

@@ -98,6 +98,15 @@ async def engine_of(one: Standing, api_key: str | None) -> Engine:
     return await connect_pair(one.prefill_url, one.url, model=one.model, api_key=api_key, names=names)
 
 
+async def asked_again(one: Introduced) -> Deployment:
+    """What a replica is now. Raises TargetError and EngineMisbehaved."""
+    engine = await engine_of(one.standing, one.api_key)
+    try:
+        return await engine.introspect()
+    finally:
+        await engine.aclose()
+
+
 async def _ask(one: Standing, within_s: float) -> tuple[Standing, Engine | None, Deployment | Exception]:
     key = os.environ.get(one.api_key_env or "") or None
     end_s = asyncio.get_running_loop().time() + within_s

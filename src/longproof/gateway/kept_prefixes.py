@@ -144,7 +144,7 @@ class KeptPrefixes:
                 replicas=tuple(home for home, tokens in one.held.items() if tokens),
                 requests=one.requests,
                 hits=one.hits,
-                problem=kept.problem or (None if one.homes else "no replica has room for it"),
+                problem=one.homeless or kept.problem,
             )
             for kept, one in self.snapshots()
         ]

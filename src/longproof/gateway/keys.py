@@ -130,9 +130,10 @@ class KeyRing:
         return {name: use.open for name, use in self._uses.items() if use.open}
 
 
-def require_within(rule: KeyRule, input_tokens: int, output_tokens: int, *, exact: bool) -> None:
-    """ApiError 400 when a request is larger than its key allows. An upper bound refuses nobody's input."""
-    if exact and rule.most_input_tokens is not None and input_tokens > rule.most_input_tokens:
+def require_within(rule: KeyRule, input_tokens: int, output_tokens: int, *, known: bool) -> None:
+    """ApiError 400 when a request is larger than its key allows. `known`: the input was counted, or estimated closely;
+    an upper bound refuses nobody's input."""
+    if known and rule.most_input_tokens is not None and input_tokens > rule.most_input_tokens:
         raise _beyond("key_input_tokens", "input", input_tokens, rule.most_input_tokens)
     if rule.most_output_tokens is not None and output_tokens > rule.most_output_tokens:
         raise _beyond("key_output_tokens", "output", output_tokens, rule.most_output_tokens)

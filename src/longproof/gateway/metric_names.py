@@ -137,6 +137,12 @@ METRICS: dict[str, GatewayMetric] = {
         ),
         _metric(
             _G,
+            "replica_most_streams",
+            "Requests that may run together on a replica by the promised time per token. No sample without a promise.",
+            "replica",
+        ),
+        _metric(
+            _G,
             "replica_drain_blocks_per_second",
             "How fast a replica's ledger empties. No sample before anything was released.",
             "replica",

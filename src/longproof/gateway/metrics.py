@@ -178,6 +178,8 @@ def _replica(replica: ReplicaSnapshot) -> Iterator[Sample]:
     yield "replica_thrashing", name, float(replica.thrashing)
     if replica.prefill_tokens_per_s is not None:
         yield "replica_prefill_tokens_per_second", (*name, replica.prefill_source.value), replica.prefill_tokens_per_s
+    if replica.most_streams is not None:
+        yield "replica_most_streams", name, float(replica.most_streams)
     if replica.drain_blocks_per_s is not None:
         yield "replica_drain_blocks_per_second", name, replica.drain_blocks_per_s
     for stage in replica.stages:

@@ -21,7 +21,7 @@ from longproof.gateway.fleet import Fleet, Replica
 from longproof.gateway.intake import Intake, json_object
 from longproof.gateway.keys import KeyRing
 from longproof.gateway.routes import not_found
-from longproof.gateway.upstream import Answer, Lost, Unreached
+from longproof.gateway.upstream import Answer, Lost, Unreached, retry_after_ns
 
 SAFE_ROUTES = (
     "/v1/embeddings",
@@ -58,9 +58,11 @@ class PassThrough:
         self._clock = clock
         self._timeout_s = timeout_s
         self._turn = itertools.count()
+        self._not_before_ns: dict[str, int] = {}
+        """Replicas that asked to be left alone, and until when."""
 
     async def answer(self, request: BaseRequest) -> StreamResponse:
-        """POST of one of the safe routes."""
+        """One of the safe routes, or of those that the owner has named."""
         rule = self._keys.rule_of(request.headers.getall("Authorization", ()))
         if not _PLAIN_PATH.fullmatch(request.path) or ".." in request.path:
             raise not_found(request.method, request.path)  # below a route with "/*", a way out of it
@@ -68,7 +70,7 @@ class PassThrough:
         held = len(body)
         try:
             held += await self._intake.weigh(body)
-            model, replicas = self._serving(body)
+            model, replicas = self._serving(body, request.query.get("model"))
             self._keys.enter(rule, model, self._clock.now_ns())
             try:
                 async with asyncio.timeout(self._timeout_s):
@@ -81,20 +83,24 @@ class PassThrough:
         finally:
             self._intake.release(held)
 
-    def _serving(self, body: bytes) -> tuple[str, tuple[Replica, ...]]:
-        """The replicas of the model that the body names; where it names none, all that serve the only one."""
+    def _serving(self, body: bytes, asked: str | None) -> tuple[str, tuple[Replica, ...]]:
+        """The replicas of the model that the body or the query names; where none does, all that serve the only one."""
         fields = json_object(body) if body else {}
         self._intake.fields.require(fields)
         names = self._fleet.model_names()
-        model = as_text(fields.get("model")) or (names[0] if len(names) == 1 else None)
+        model = as_text(fields.get("model")) or asked or (names[0] if len(names) == 1 else None)
         if model is None:
             raise bad_request("'model' must be the name of a served model", param="model")
         return model, self._fleet.serving(model)
 
     async def _first_reached(self, request: BaseRequest, replicas: tuple[Replica, ...], body: bytes) -> Response:
-        start = next(self._turn)
+        start, waits_ns = next(self._turn), list[int]()
         for place in range(len(replicas)):
             replica = replicas[(start + place) % len(replicas)]
+            wait_ns = self._not_before_ns.get(replica.name, 0) - self._clock.now_ns()
+            if wait_ns > 0:
+                waits_ns.append(wait_ns)
+                continue
             kind = request.headers.get("Content-Type", "")
             headers = {"Content-Type": kind if _MEDIA_TYPE.fullmatch(kind) else "application/json"}
             if replica.authorization is not None:
@@ -102,16 +108,31 @@ class PassThrough:
             elif not self._keys.asks_for_keys and "Authorization" in request.headers:
                 headers["Authorization"] = request.headers["Authorization"]
             try:
-                answer = await self._fleet.upstream.send(URL(replica.url + request.path), headers, body)
+                sent = None if request.method == "GET" else body
+                answer = await self._fleet.upstream.send(
+                    URL(replica.url + request.path), headers, sent, method=request.method
+                )
             except Unreached:
                 continue
             except Lost as problem:
                 raise _lost(replica, str(problem)) from problem
+            if answer.status in (429, 503):
+                answer.drop()
+                told_ns = retry_after_ns(answer.headers.get("retry-after")) or NS_PER_S
+                self._not_before_ns[replica.name] = self._clock.now_ns() + told_ns
+                waits_ns.append(told_ns)
+                continue
             return await _whole(replica, answer)
-        problem = Problem(
-            status=503, code="no_replica", message="no replica of this model can be reached", retry_after_ns=NS_PER_S
+        busy = bool(waits_ns)
+        words = "every replica of this model has asked to be left alone" if busy else "no replica of it can be reached"
+        raise ApiError(
+            Problem(
+                status=503,
+                code="engine_busy" if busy else "no_replica",
+                message=words,
+                retry_after_ns=min(waits_ns, default=NS_PER_S),
+            )
         )
-        raise ApiError(problem)
 
 
 async def _whole(replica: Replica, answer: Answer) -> Response:

@@ -43,6 +43,7 @@ class PrefixRoutes:
         self._intake = intake
         self._keys = keys
         self._caches = caches
+        self._files = asyncio.Lock()
 
     async def put(self, request: BaseRequest) -> StreamResponse:
         """PUT /v1/prefixes/NAME: 201 for a new one, 200 for one replaced."""
@@ -62,7 +63,7 @@ class PrefixRoutes:
             self._intake.release(held)
         if refused is not None:
             raise _not_pinned(refused)
-        await asyncio.to_thread(self._prefixes.save, content)
+        await self._store(content)
         return _json(self._entry(name), status=201 if new else 200)
 
     async def all(self, request: BaseRequest) -> StreamResponse:
@@ -81,8 +82,22 @@ class PrefixRoutes:
         name = _named(request)
         if not self._prefixes.drop(name):
             raise _unknown(name)
-        await asyncio.to_thread(self._prefixes.erase, name)
+        async with self._files:
+            if name not in self._prefixes.kept:  # else it was put again meanwhile
+                await asyncio.to_thread(self._prefixes.erase, name)
         return Response(status=204)
+
+    async def _store(self, content: Content) -> None:
+        """Its file, one after the other: of two that come at once, the one that is pinned stays."""
+        async with self._files:
+            kept = self._prefixes.kept.get(content.name)
+            if kept is None or kept.content is not content:
+                return
+            try:
+                await asyncio.to_thread(self._prefixes.save, content)
+            except OSError as problem:
+                message = f"the prefix is pinned, and lost with the next restart: {problem.strerror or problem}"
+                raise ApiError(Problem(status=500, code="prefix_not_stored", message=message)) from problem
 
     def _admin(self, request: BaseRequest) -> KeyRule:
         rule = self._keys.rule_of(request.headers.getall("Authorization", ()))
@@ -139,7 +154,7 @@ def _shown(kept: Kept, one: PinnedSnapshot) -> dict[str, object]:
         "hits": one.hits,
         "warmed": one.warmed,
         "moved": one.moved,
-        "problem": kept.problem,
+        "problem": one.homeless or kept.problem,
     }
 
 

@@ -1,23 +1,16 @@
-"""What travels with an answer: the controller's refusals, engines' headers, engines' troubles inside a stream."""
+"""What travels with an answer: refusals and failures, and what is told of where a request went."""
 
 from __future__ import annotations
 
-import orjson
-
-from longproof.engines.json_fields import as_object
+from longproof.clock import NS_PER_S
+from longproof.engines.server_error import error_from_body
 from longproof.gateway.errors import Problem
+from longproof.gateway.fleet import Replica
+from longproof.gateway.ports import MeterUnavailable
 from longproof.policy.actions import Dispatch, Refusal
 
 REPLICA = "X-Longproof-Replica"
 WARNING = "X-Longproof-Warning"
-_FINISHES = (b'"finish_reason":"', b'"finish_reason": "')
-_EMPTY = tuple(
-    name + space + nothing
-    for name, nothings in ((b'"content":', (b'""', b"null")), (b'"text":', (b'""',)), (b'"delta":', (b"{}",)))
-    for nothing in nothings
-    for space in (b"", b" ")
-)
-_ERROR_STARTS = (b'data: {"error"', b'data:{"error"', b"event: error")
 
 
 def problem_of(refusal: Refusal) -> Problem:
@@ -41,37 +34,38 @@ def dispatch_headers(dispatch: Dispatch) -> dict[str, str]:
     return headers
 
 
-def busy_in_stream(first: bytes) -> int | None:
-    """429 or 503 where a stream begins with that refusal (vLLM 0.32 refuses streams inside a 200); else None."""
-    error = error_at_first(first)
-    try:
-        found = as_object(orjson.loads(error or b"null")) or {}
-    except orjson.JSONDecodeError:
-        return None
-    code = (as_object(found.get("error")) or {}).get("code")
-    return code if isinstance(code, int) and code in (429, 503) else None
+def lost(replica: Replica, why: str) -> Problem:
+    """Its connection broke."""
+    message = f"the connection to replica {replica.name} was lost before the answer was complete: {why}"
+    return Problem(status=502, code="replica_lost", message=message)
 
 
-def error_at_first(first: bytes) -> bytes | None:
-    """The error's JSON where a stream begins with one; else None."""
-    if not first.lstrip().startswith(_ERROR_STARTS):
-        return None
-    start = first.find(b"{")
-    end = first.find(b"\n", start)
-    return first[start : end if end > 0 else None]
+def silent(replica: Replica, silence_s: float) -> Problem:
+    """It was given up."""
+    message = f"replica {replica.name} sent nothing for {silence_s:g} s"
+    return Problem(status=504, code="replica_silent", message=message)
 
 
-def is_error_event(data: bytes) -> bool:
-    """Whether an engine reports in the middle of a stream that it failed."""
-    if data.rfind(b"error") < 0:  # asked of every chunk; a third of the time of `in`
-        return False
-    return any(data.startswith(start) or b"\n\n" + start in data for start in _ERROR_STARTS)
+def in_its_words(status: int, body: bytes) -> Problem:
+    """An engine's error, where its own form cannot go on as it is."""
+    error = error_from_body(body)
+    return Problem(status=status, code=error.code or error.type or "upstream_error", message=error.message[:2_000])
 
 
-def tokenless_events(data: bytes, *, begun: bool) -> int:
-    """Events that carry no token: those that only say whose turn it is, which engines send before the prefill (not
-    looked for once a token has `begun` the answer), and those that only say why it ended."""
-    said = sum(data.count(reason) for reason in _FINISHES)
-    if not begun:
-        said += data.count(b'"role"')
-    return min(said, sum(data.count(empty) for empty in _EMPTY)) if said else 0
+def unusable(replica: Replica, status: int) -> Problem:
+    """It does not take the gateway's requests; its own words are not the client's business."""
+    message = f"replica {replica.name} answered the gateway with status {status}"
+    return Problem(status=502, code="replica_refuses_gateway", message=message)
+
+
+def unmetered(problem: MeterUnavailable) -> Problem:
+    """Nothing can be written down."""
+    message = f"nothing is served while usage cannot be written down: {problem}"
+    return Problem(status=503, code="meter_unavailable", message=message, retry_after_ns=5 * NS_PER_S)
+
+
+def unreadable(replica: Replica, answered: str, *, streamed: bool) -> Problem:
+    """What it answered with status 200 is nothing that was asked for."""
+    wanted = "a stream" if streamed else "a JSON object"
+    message = f"replica {replica.name} was asked for {wanted} and answered {answered}"
+    return Problem(status=502, code="replica_unreadable", message=message)

@@ -22,7 +22,7 @@ from longproof.gateway.ask import Ask, Json
 from longproof.gateway.errors import ApiError, bad_request
 from longproof.gateway.intake import LONGEST_NAME, allowance, choices_of, json_object, model_of, stream_of
 from longproof.gateway.owner_fields import FieldRule
-from longproof.gateway.sse_events import whole_bytes
+from longproof.gateway.sse_events import is_error_event, whole_bytes
 
 _STORED = ("previous_response_id", "conversation", "prompt")
 _TEXTS = ("input_text", "output_text", "text")
@@ -119,13 +119,13 @@ def response_usage(body: bytes) -> Usage | None:
 
 class ResponseFlow:
     """One stream of response events on its way through, as `sse_events.EventFlow`: the bytes as they came, event by
-    event; `events` are those that carry output, `usage` is that of the last one."""
+    event; `tokens` are the events that carry output, `usage` is that of the last one."""
 
-    __slots__ = ("_held", "done", "events", "failed", "usage")
+    __slots__ = ("_held", "done", "failed", "tokens", "usage")
 
     def __init__(self) -> None:
         self._held = b""
-        self.events = 0
+        self.tokens = 0
         self.done = False
         self.failed = False
         self.usage: Usage | None = None
@@ -149,13 +149,19 @@ class ResponseFlow:
         self._look(rest.replace(b"\r\n", b"\n"))
         return rest
 
+    def closing(self, _: int) -> bytes | None:
+        """After `end`: what is still to be said to the client; None: the stream broke off."""
+        return b"" if self.done or self.failed else None
+
     def _look(self, event: bytes) -> None:
         kind = _kind(event)
         if kind.endswith(".delta"):
-            self.events += 1
+            self.tokens += 1
         elif kind in _ENDS:
             self.done, self.failed = True, self.failed or kind == _FAILED
             self.usage = _usage(as_object((as_object(_data(event).get("response")) or {}).get("usage"))) or self.usage
+        elif kind == "error" or is_error_event(event):
+            self.failed = True
 
 
 def _message(item: Json) -> tuple[Json, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -12,11 +13,13 @@ from typing import TypeAlias
 from aiohttp import hdrs
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
+from longproof.gateway.downstream import REQUEST_ID, shown_id
 from longproof.gateway.errors import ApiError, Problem
 
 Endpoint: TypeAlias = Callable[[BaseRequest], Awaitable[StreamResponse]]
 """Answers one request."""
 
+_BOOT = os.urandom(4).hex()
 _log = logging.getLogger("longproof.gateway")
 
 
@@ -30,6 +33,8 @@ class Routes:
     otherwise: Endpoint | None = None
     open: int = 0
     """Requests that are being answered."""
+    asked: int = 0
+    """Requests so far."""
     closing: bool = False
     """Whether connections are closed after their answer: the gateway drains."""
 
@@ -59,7 +64,7 @@ class Routes:
         allowed = sorted({wanted for wanted, known in self.exact if known == path})
         if allowed:
             message = f"{path} takes {', '.join(allowed)}, not {method[:16]}"
-            raise ApiError(Problem(status=405, code="method_not_allowed", message=message))
+            raise ApiError(Problem(status=405, code="method_not_allowed", message=message, allow=tuple(allowed)))
         if self.otherwise is not None:
             return self.otherwise
         raise not_found(method, path)
@@ -67,6 +72,7 @@ class Routes:
     async def __call__(self, request: BaseRequest) -> StreamResponse:
         """What `aiohttp.web.Server` calls for every request."""
         self.open += 1
+        self.asked += 1
         try:
             response = await self.find(request.method, request.path)(request)
         except ApiError as refused:
@@ -81,6 +87,8 @@ class Routes:
             self.open -= 1
         if not response.prepared:
             response.headers.setdefault(hdrs.SERVER, "longproof")
+            if REQUEST_ID not in response.headers:  # what generates has one that goes to the engine, too
+                response.headers[REQUEST_ID] = shown_id(request, f"lp-{_BOOT}-r{self.asked}")
             if self.closing:
                 response.force_close()
         return response
@@ -96,6 +104,10 @@ def _answer(problem: Problem, request: BaseRequest) -> Response:
     headers = {"Content-Type": "application/json"}
     if problem.retry_after_s is not None:
         headers[hdrs.RETRY_AFTER] = str(problem.retry_after_s)
+    if problem.status == 401:
+        headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
+    if problem.allow:
+        headers[hdrs.ALLOW] = ", ".join(problem.allow)
     response = Response(status=problem.status, body=problem.body(), headers=headers)
     if not request.content.is_eof():
         response.force_close()  # the rest of a body nobody will read

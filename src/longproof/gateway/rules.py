@@ -45,7 +45,11 @@ def controller_config(
                 engine_backoff_ns=queue.engine_backoff,
             ),
             slo=SloRule(
-                ttft_ns=slo.ttft, ttft_ns_per_token=slo.ttft_per_token, itl_ns=slo.itl, min_hit=dict(slo.min_hit)
+                ttft_ns=slo.ttft,
+                ttft_ns_per_token=slo.ttft_per_token,
+                itl_ns=slo.itl,
+                tpot_ns=slo.tpot,
+                min_hit=dict(slo.min_hit),
             ),
             tenants=tuple(_tenant(section) for section in config.tenant),
             proven=dict(proven),

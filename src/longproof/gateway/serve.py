@@ -28,13 +28,14 @@ from longproof.gateway.desk import Desk
 from longproof.gateway.exchange import Surroundings
 from longproof.gateway.fleet import Fleet
 from longproof.gateway.front import front_of
-from longproof.gateway.introduce import Met, meet
+from longproof.gateway.introduce import Met, asked_again, meet
 from longproof.gateway.kept_prefixes import KeptPrefixes
 from longproof.gateway.keys import KeyRing
 from longproof.gateway.launched import standing_replicas, stop_all
 from longproof.gateway.ledger_store import open_ledger
 from longproof.gateway.listener import Listener, Tls
 from longproof.gateway.meter import MeterSettings, UsageMeter
+from longproof.gateway.recognise import Recognition
 from longproof.gateway.rules import key_rules, price_book
 from longproof.gateway.shared_store import SharedStore, StoreAddress
 from longproof.gateway.sharing import Sharing, SharingRule
@@ -85,10 +86,11 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         closing.push_async_callback(asyncio.to_thread, meter.close)
         upstream = await closing.enter_async_context(Upstream())
         desk = Desk(deciding.controller, clock)
-        watch = watch_fleet(met, desk, deciding.controller, deciding.router, clock)
+        recognition = _recognition(met, serving, proven, deciding, clock)
+        watch = watch_fleet(met, desk, deciding.controller, deciding.router, clock, recognition.back)
         prefixes = KeptPrefixes(met.counting, deciding.router, state / "prefixes")
         sharing = _sharing(config, deciding, desk, clock)
-        sight = sight_of(section, desk, meter, deciding, watch, prefixes, sharing)
+        sight = sight_of(section, desk, meter, deciding, watch, prefixes, sharing, recognition.problems)
         closing.push_async_callback(asyncio.to_thread, sight.close)
         around = Surroundings(
             desk=desk,
@@ -103,6 +105,8 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         supervision.start()
         desk.start()
         closing.callback(desk.stop)
+        recognition.start()
+        closing.push_async_callback(recognition.close)
         watch.start()
         closing.push_async_callback(watch.close)
         if sharing is not None:
@@ -160,6 +164,21 @@ def _deployments(met: Met) -> dict[str, list[Deployment]]:
         for model in one.replica.models:
             found.setdefault(model, []).append(one.deployment)
     return found
+
+
+def _recognition(
+    met: Met, serving: Serving, proven: Mapping[str, ProvenLimits], deciding: Deciding, clock: Clock
+) -> Recognition:
+    known = {one.replica.name: one for one in met.replicas}
+    return Recognition(
+        {name: one.replica.models for name, one in known.items()},
+        {name: one.deployment for name, one in known.items()},
+        lambda name: asked_again(known[name]),
+        serving.proven,
+        proven,
+        deciding.controller,
+        clock,
+    )
 
 
 def _enforced(limits: ProvenLimits) -> str:

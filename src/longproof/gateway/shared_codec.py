@@ -101,4 +101,6 @@ def _is_sane(use: FleetUse) -> bool:
         counts = one.pending_prefill_tokens, one.pending_prefill_ns, one.prefilling, one.decoding, one.recent_tokens
         if min(counts) < 0 or any(min(stage.blocks, stage.requests) < 0 for stage in one.stages.values()):
             return False
+    if any(min(one.spent_token_ms, one.expected_token_ms) < 0 for one in use.tenants.values()):
+        return False
     return use.short_age_ns is None or use.short_age_ns >= 0

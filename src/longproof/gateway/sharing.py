@@ -37,7 +37,7 @@ from longproof.gateway.shared_codec import (
 )
 from longproof.gateway.shared_store import SharedStore, StoreLost
 from longproof.policy.actions import Action
-from longproof.policy.peers import FleetUse, summed
+from longproof.policy.peers import FleetUse, SpentElsewhere, summed
 from longproof.policy.routing import PrefixRouter
 
 _log = logging.getLogger("longproof.gateway")
@@ -116,6 +116,7 @@ class Sharing:
         self._store, self._books, self._router, self._act = store, books, router, act
         self._clock, self._rule = clock, rule
         self._peers: dict[str, Booked] = {}
+        self._spent = SpentElsewhere()
         self._number = 0
         self._problem: str | None = "the store has not answered yet"
         self._counts = _Counts()
@@ -261,7 +262,9 @@ class Sharing:
         return known if known is not None and known.number > booked.number else booked
 
     def _book(self, *, told: bool) -> None:
-        use = summed(booked.use for booked in self._peers.values())
+        for gateway, booked in self._peers.items():
+            self._spent.heard(gateway, booked.use)
+        use = self._spent.put_into(summed(booked.use for booked in self._peers.values()))
         self._act(self._books.on_peers(use, 1 + len(self._peers), self._clock.now_ns(), told=told))
 
     def _lost(self, problem: str) -> None:

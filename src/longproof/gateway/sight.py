@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from longproof.gateway.config import GatewaySection
@@ -50,8 +50,10 @@ def sight_of(
     watch: Watch,
     prefixes: KeptPrefixes,
     sharing: Sharing | None = None,
+    problems: Callable[[], Sequence[str]] = tuple,
 ) -> Sight:
-    """Watches `desk` and `meter` from now on. UserError where traces are wanted and their packages are missing."""
+    """Watches `desk` and `meter` from now on. UserError where traces are wanted and their packages are missing.
+    `problems`: what else the operator should read."""
     recent, lives = RecentDecisions(), Lives()
     sources = Sources(
         fleet=deciding.snapshot,
@@ -59,7 +61,7 @@ def sight_of(
         decisions=recent.newest_first,
         index=lambda: _index(watch, deciding.router),
         pinned=prefixes.views,
-        problems=tuple if sharing is None else sharing.problems,
+        problems=problems if sharing is None else lambda: [*problems(), *sharing.problems()],
         sharing=None if sharing is None else lambda: sharing.state,
         name=section.name,
     )

@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+LARGE_BYTES = 256 << 10
+"""Who reads, counts or sends a longer body waits for turns: each takes the loop a millisecond."""
+
 
 class Turns:
     """Lets `each` of those who wait go on per turn of the loop, in their order."""

@@ -12,6 +12,7 @@ import asyncio
 import base64
 import email.utils
 import math
+import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,12 +24,17 @@ from yarl import URL
 
 from longproof.clock import NS_PER_S
 from longproof.gateway.engine_connection import Answer, EngineConnection, Lost
+from longproof.gateway.turns import LARGE_BYTES, Turns
 
 __all__ = ["Answer", "Lost", "Refused", "Unreached", "Upstream", "retry_after_ns"]
 
 _CONNECT_S = 5.0
 _IDLE_S = 3.0  # uvicorn (vLLM, SGLang) and llama.cpp close idle connections after 5 s; ours must go first
 _LONGEST_RETRY_AFTER_S = 3_600
+_SENT_TOGETHER = 2
+"""Of long bodies, so many begin to be sent per turn of the loop: 2 ms of work."""
+_SEND_BYTES = 1 << 20
+"""Of the kernel's buffer per connection: where it takes four megabytes, a write of them stops the loop for 1.5 ms."""
 
 
 class Unreached(Exception):  # noqa: N818 - named for what happened
@@ -80,6 +86,7 @@ class Upstream:
         self._all: set[EngineConnection] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._tls = tls
+        self._turns = Turns(_SENT_TOGETHER)
 
     async def __aenter__(self) -> Upstream:
         return self
@@ -98,6 +105,14 @@ class Upstream:
         must not send the gateway to an address of its choice. Unreached, Lost."""
         target = _target(url)
         connection = self._rested(target) or await self._connect(target)
+        if body is not None and len(body) > LARGE_BYTES:
+            try:
+                await self._turns.mine()
+            except BaseException:
+                connection.abort()
+                raise
+            if not connection.open:
+                raise Unreached(f"{target.host}:{target.port} closed the connection before anything was sent")
         answer = connection.ask(_head(method, target, headers, body), body)
         try:
             await answer.began()
@@ -107,12 +122,15 @@ class Upstream:
         return answer
 
     def _rested(self, target: _Target) -> EngineConnection | None:
-        """The one used last: the others may age and go."""
+        """The one used last: the others may age and go. None that is too old: where the loop was away, or the whole
+        process, the sweep has not come to it, and that the engine has closed it has not been read."""
         resting = self._resting.get((target.host, target.port, target.secure))
+        due_s = asyncio.get_running_loop().time() - self._idle_s
         while resting:
             connection = resting.pop()
-            if connection.open:
+            if connection.open and connection.rested_s > due_s:
                 return connection
+            connection.abort()
         return None
 
     async def _connect(self, target: _Target) -> EngineConnection:
@@ -128,11 +146,12 @@ class Upstream:
         try:
             async with asyncio.timeout(_CONNECT_S):
                 tls = self._tls if target.secure else None
-                _, connection = await loop.create_connection(made, target.host, target.port, ssl=tls)
+                transport, connection = await loop.create_connection(made, target.host, target.port, ssl=tls)
         except TimeoutError:
             raise Unreached(f"no connection to {target.host}:{target.port} within {_CONNECT_S:g} s") from None
         except OSError as problem:  # refused, no such name, not its certificate
             raise Unreached(f"no connection to {target.host}:{target.port}: {problem}") from problem
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
         self._all.add(connection)
         return connection
 

@@ -58,7 +58,13 @@ class Warming:
 
     async def _look(self) -> None:
         for content in await asyncio.to_thread(self._prefixes.stored):
-            refused = await self._prefixes.put(content, self.caches(content.model))
+            if content.name in self._prefixes.kept:
+                continue  # put anew before its turn came
+            try:
+                refused = await self._prefixes.put(content, self.caches(content.model))
+            except Exception:  # one that cannot be counted must not keep the others cold
+                _log.exception("prefix %s cannot be pinned again", content.name)
+                continue
             if refused is not None:
                 _log.warning("prefix %s is no longer pinned: %s", content.name, refused.reason)
         index = self._prefixes.router.index

@@ -83,7 +83,8 @@ class WatchRules:
     how the index is checked, None = it is not. `trust`: told when a replica's events begin or cease to be worth
     believing, so that its contents are guessed meanwhile. `doubt`: what else is wrong with an index that gets its
     events (a tokenizer that is not the engine's), "" = nothing. `inferred`: why its events say nothing about the names
-    that requests have, "" = they do."""
+    that requests have, "" = they do. `back`: told of a replica that answers again, or for the
+    first time."""
 
     every_s: float = 1.0
     answer_s: float = 5.0
@@ -92,6 +93,7 @@ class WatchRules:
     trust: Callable[[str, bool], None] = lambda _replica, _trusted: None
     doubt: Callable[[str], str] = lambda _replica: ""
     inferred: Callable[[str], str] = lambda _replica: ""
+    back: Callable[[str], None] = lambda _replica: None
 
 
 class Watch:
@@ -198,8 +200,10 @@ class Watch:
     def _tell(self, replica: str, state: ReplicaState, reason: str) -> None:
         _log.warning("replica %s is %s%s", replica, state.value, f": {reason}" if reason else "")
         self._act(self._sees.on_replica(replica, state, self._clock.now_ns()))
-        if state in (ReplicaState.UP, ReplicaState.RESTARTED) and self.index is not None:
-            self.index.again(replica)
+        if state in (ReplicaState.UP, ReplicaState.RESTARTED):
+            self._rules.back(replica)
+            if self.index is not None:
+                self.index.again(replica)
 
     # -- KV events ----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from longproof.clock import Clock
 from longproof.domain.deployment import EngineKind
@@ -17,8 +17,16 @@ from longproof.gateway.watch import Sees, Watch, Watched, WatchRules
 from longproof.policy.routing import PrefixRouter
 
 
-def watch_fleet(met: Met, desk: Desk, sees: Sees, router: PrefixRouter, clock: Clock) -> Watch:
-    """A watch that is not started yet. Adds the links of its probes to `met`, which closes them."""
+def watch_fleet(
+    met: Met,
+    desk: Desk,
+    sees: Sees,
+    router: PrefixRouter,
+    clock: Clock,
+    back: Callable[[str], None] = lambda _: None,
+) -> Watch:
+    """A watch that is not started yet. Adds the links of its probes to `met`, which closes them. `back`: told of a
+    replica that answers again."""
 
     def credit(replica: str) -> tuple[int, int] | None:
         try:
@@ -47,7 +55,7 @@ def watch_fleet(met: Met, desk: Desk, sees: Sees, router: PrefixRouter, clock: C
         return "" if counting is None else counting.inferred
 
     check = CheckRules(count=met.counting.by_tokens, credit=credit)
-    rules = WatchRules(check=check, trust=trust, doubt=doubt, inferred=inferred)
+    rules = WatchRules(check=check, trust=trust, doubt=doubt, inferred=inferred, back=back)
     return Watch([_watched(one, met) for one in met.replicas], sees, desk.act, clock, rules)
 
 

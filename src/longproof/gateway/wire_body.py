@@ -9,6 +9,7 @@ import orjson
 from longproof.gateway.ask import Ask, Json
 from longproof.gateway.responses import private
 
+_ALLOWANCES = ("max_completion_tokens", "n_predict")
 _USAGE = b',"stream_options":{"include_usage":true}}'
 
 
@@ -32,3 +33,14 @@ def engine_body(ask: Ask, *, usage_in_streams: bool, salt: str, cold: bool = Fal
     if cold:
         fields["cache_prompt"] = False
     return orjson.dumps(fields)
+
+
+def limit_output(ask: Ask, most_tokens: int) -> int:
+    """Make the engine stop where the gateway expects it to, though the client named no allowance. Returns the output
+    tokens of all choices. Every name that the body has for it says the same."""
+    each = max(1, most_tokens // ask.choices)
+    name = "max_output_tokens" if ask.responses else "max_tokens"
+    limits: Json = {name: each, **{other: each for other in _ALLOWANCES if other in ask.fields}}
+    ask.fields.update(limits)
+    ask.body = ask.body.rstrip()[:-1] + b"," + orjson.dumps(limits)[1:]  # of a name that is there twice the last counts
+    return each * ask.choices

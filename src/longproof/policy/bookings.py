@@ -46,7 +46,7 @@ class Bookings:
         self._placing = placing
         self._rule = queue
         self.changes = self.takes = 0
-        """How often anything booked at a replica has changed, and how often more was booked."""
+        """How often anything that others are told of has changed, and how often more was booked at a replica."""
 
     def queue(self, request: Request, group: Group) -> None:
         """It waits from now on."""
@@ -108,7 +108,8 @@ class Bookings:
         self.changes += 1
         replica = self._replicas[request.replica]
         if request.phase is Phase.DECODING:
-            replica.end_answer()
+            replica.end_answer(request.reported_ns, request.foreseen_ns)
+            request.reported_ns, request.foreseen_ns = 0, 0.0
         else:
             sent_ns = request.dispatched_ns if request.phase is Phase.PREFILLING else None
             replica.end_prefill(request.booked_tokens, request.prefill_ns, sent_ns, now_ns)
@@ -138,11 +139,15 @@ class Bookings:
 
     def grow(self, request: Request, output_tokens: int, now_ns: int) -> bool:
         """It has produced so many tokens. False: the ledger has no room for them."""
-        more, took_ns = output_tokens - request.output_tokens, now_ns - request.output_at_ns
+        # the first token's time is not in it, but that of the prefill
+        more, took_ns = output_tokens - max(1, request.output_tokens), now_ns - request.output_at_ns
         request.output_tokens, request.output_at_ns = output_tokens, now_ns
         if request.replica is None:
             return True
-        self._replicas[request.replica].decoded(more, took_ns)
+        foreseen_ns = self._replicas[request.replica].decoded(more, took_ns)
+        if foreseen_ns:
+            request.reported_ns += took_ns
+            request.foreseen_ns += foreseen_ns
         tokens = request.arrival.input_tokens + output_tokens
         request.hold(tokens, now_ns)
         if tokens <= request.charged_tokens:
@@ -161,6 +166,7 @@ class Bookings:
         request.hold(0, now_ns)
         request.tenant.here -= 1
         request.tenant.settle(request.expected_token_ns, request.used_token_ns, now_ns)
+        self.changes += request.expected_token_ns > 0
         group.stop_emptying(request.arrival.id)
 
     def unsend(self, request: Request, now_ns: int) -> None:

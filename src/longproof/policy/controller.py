@@ -13,6 +13,9 @@ then placed by its true length. An input about a request that is unknown or has 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from longproof.domain.events import EngineSample
 from longproof.domain.fleet import FleetSnapshot, ReplicaState
 from longproof.domain.kv_event import KvEvent
@@ -22,6 +25,7 @@ from longproof.policy.actions import Action, Decision, Refusal, Wait
 from longproof.policy.arrivals import Arrival, Ended, EndKind
 from longproof.policy.bookings import Bookings, with_length
 from longproof.policy.choice import Router
+from longproof.policy.claim_gate import ProvenLimits
 from longproof.policy.controller_config import ControllerConfig
 from longproof.policy.entrance import Entrance
 from longproof.policy.expiries import Expiries
@@ -46,7 +50,7 @@ class Controller:
     def __init__(self, config: ControllerConfig, router: Router) -> None:
         self.config = config
         self._router = router
-        self._replicas = {rule.name: Replica(rule, config.watermark, config.breaker) for rule in config.replicas}
+        self._replicas = {rule.name: Replica(rule, config) for rule in config.replicas}
         self._groups = groups_of(config, self._replicas)
         self._group_list = tuple(dict.fromkeys(self._groups.values()))
         self._tenants = Tenants(config)
@@ -58,8 +62,7 @@ class Controller:
         self._tally = Tally()
         self._room = WaitingRoom(self._requests, self._placing, self._bookings, self._tally)
         self._expiries = Expiries(config.queue.longest_wait_ns)
-        self._now_ns = 0
-        self._number = 0
+        self._now_ns = self._number = 0
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -74,7 +77,7 @@ class Controller:
             return self._tally.refuse(refusals.unknown_model(arrival))
         crowded = self._entrance.crowded(arrival, group, now_ns)
         if crowded is not None:
-            return self._tally.refuse(crowded)
+            return self._tally.refuse(self._entrance.never(arrival, group) or crowded)
         return self._decide(self._enter(arrival, group, now_ns), group, now_ns)
 
     def on_counted(
@@ -88,6 +91,7 @@ class Controller:
             return []
         with_length(request, input_tokens, blocks, by_text=by_text)
         group = self._groups[request.arrival.model]
+        self._bookings.changes += self._entrance.expect(request, group)
         if request.on_engine:
             self._bookings.recharge(request, now_ns)
             return self._pump(group, now_ns)
@@ -168,10 +172,7 @@ class Controller:
         """Token-milliseconds of KV cache that a request has occupied so far; None when it is unknown or over, so ask
         before `on_finish`."""
         request = self._requests.get(request_id)
-        if request is None:
-            return None
-        running = request.held_tokens * max(0, now_ns - request.held_since_ns)
-        return (request.used_token_ns + running) // NS_PER_MS
+        return None if request is None else request.occupied_token_ns(now_ns) // NS_PER_MS
 
     # ── replicas and time ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -195,11 +196,13 @@ class Controller:
         for name, replica in self._replicas.items():
             replica.peers_told(use.replicas.get(name, NOTHING), gateways, told=told)
         self._router.on_peers(use, now_ns)
+        self._tenants.on_peers(use.tenants, now_ns)
         return self._pump_all(now_ns)
 
     def own_use(self) -> FleetUse:
         """What is booked here, for `on_peers` of others."""
-        return FleetUse(replicas={name: replica.use() for name, replica in self._replicas.items()})
+        replicas = {name: replica.use() for name, replica in self._replicas.items()}
+        return FleetUse(replicas=replicas, tenants=self._tenants.use(self._now_ns))
 
     @property
     def changes(self) -> tuple[int, int]:
@@ -229,6 +232,11 @@ class Controller:
                 group.stop_emptying(found.emptying_for)
         return self._pump_all(now_ns)
 
+    def on_claims(self, proven: Mapping[str, ProvenLimits], now_ns: int) -> None:
+        """What claims say has changed: one has expired, or an engine is no longer the one it was made of."""
+        self._at(now_ns)
+        self.config = self._entrance.config = replace(self.config, proven=proven)
+
     def on_tick(self, now_ns: int) -> list[Action]:
         """Time has passed: deadlines, ageing, back-offs that end, prefills whose end nobody sees."""
         now_ns = self._at(now_ns)
@@ -237,9 +245,7 @@ class Controller:
             request = self._requests.get(request_id)
             if request is not None and not request.on_engine:
                 group = self._groups[request.arrival.model]
-                waited_ns = now_ns - request.ticket.arrived_ns
-                wait_ns = self._entrance.typical_wait_ns(group, now_ns)
-                late = refusals.waited_too_long(request.arrival, waited_ns, wait_ns, deadline=is_deadline)
+                late = self._entrance.late(request, group, now_ns, deadline=is_deadline)
                 actions.append(self._turn_away(request, group, late, now_ns))
         for replica in self._replicas.values():
             replica.apply_caution(now_ns)
@@ -276,23 +282,15 @@ class Controller:
             tenant,
             ticket,
             self._entrance.gate(arrival),
-            counted=self._counted(arrival),
+            counted=self._entrance.counted(arrival),
             uncached_tokens=arrival.input_tokens,
             held_since_ns=now_ns,
         )
         if self._entrance.claim_ends_nearby(arrival, request.gate):
             request.counted, request.near = False, True
-        if tenant.rule.budget is not None:
-            request.expected_token_ns = self._entrance.expected_token_ns(arrival, group)
-            tenant.expect(request.expected_token_ns)
+        self._bookings.changes += self._entrance.expect(request, group)
         self._requests[arrival.id] = request
         return request
-
-    def _counted(self, arrival: Arrival) -> bool:
-        """Whether it may be sent as it is: its length and, where there are many, the names of its blocks are known."""
-        if arrival.exact or arrival.input_tokens < self.config.queue.count_from_tokens:
-            return True
-        return bool(arrival.by_text and arrival.blocks)
 
     def _decide(self, request: Request, group: Group, now_ns: int, *, held_at: str | None = None) -> Decision:
         """Send it, let it wait, or refuse it. `held_at`: the replica that held its upper bound until now, and so has

@@ -83,9 +83,10 @@ class QueueRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloRule:
-    """What was promised: the first token within `ttft_ns` + `ttft_ns_per_token` · uncached input; and between tokens of
-    a running stream `itl_ns`. An arrival whose prediction misses the first is refused at once; a prefill that would
-    break the second waits while streams run, up to the age bound. None = nothing was promised.
+    """What was promised: the first token within `ttft_ns` + `ttft_ns_per_token` · uncached input; between tokens of a
+    running stream `itl_ns`; and `tpot_ns` per token of a whole answer. An arrival whose prediction misses the first is
+    refused at once; a prefill that would break the second waits while streams run, up to the age bound; and so does
+    whatever would be one stream too many for the third. None = nothing was promised.
 
     `min_hit` by model: a request is refused when a smaller share of its input is expected to be in some replica's
     cache, so that a cold one goes elsewhere instead of taking minutes of prefill here."""
@@ -93,9 +94,12 @@ class SloRule:
     ttft_ns: int | None = None
     ttft_ns_per_token: int = 0
     itl_ns: int | None = None
+    tpot_ns: int | None = None
     min_hit: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def __post_init__(self) -> None:
+        if self.tpot_ns is not None and self.tpot_ns <= 0:
+            raise ValueError(f"{self.tpot_ns} ns per token is no promise")
         wrong = [f"{model} {share}" for model, share in self.min_hit.items() if not 0 <= share <= 1]
         if wrong:
             raise ValueError(f"a share of cache hits is not within 0 and 1: {', '.join(wrong)}")

@@ -10,7 +10,7 @@ shows every decision too, but replays differently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -19,6 +19,7 @@ from longproof.domain.fleet import FleetSnapshot, ReplicaState
 from longproof.domain.kv_event import KvEvent
 from longproof.policy.actions import Action, Decision
 from longproof.policy.arrivals import Arrival, Ended, EndKind
+from longproof.policy.claim_gate import ProvenLimits
 from longproof.policy.controller import Controller
 from longproof.policy.peers import FleetUse
 
@@ -116,6 +117,14 @@ class PeersTold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsChanged:
+    """What claims say has changed."""
+
+    proven: Mapping[str, ProvenLimits]
+    input: Literal["claims"] = "claims"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked:
     """Time passed."""
 
@@ -133,6 +142,7 @@ Input: TypeAlias = (
     | CacheChanged
     | ReplicaChanged
     | PeersTold
+    | ClaimsChanged
     | Ticked
 )
 """Everything a controller is ever told."""
@@ -172,6 +182,9 @@ def feed(controller: Controller, told: Input, now_ns: int) -> Sequence[Decision]
             return controller.on_replica(told.replica, told.state, now_ns, until_ns=told.until_ns)
         case PeersTold():
             return controller.on_peers(told.use, told.gateways, now_ns, told=told.told)
+        case ClaimsChanged():
+            controller.on_claims(told.proven, now_ns)
+            return []
         case Ticked():
             return controller.on_tick(now_ns)
 
@@ -251,6 +264,10 @@ class Recorded:
     def on_peers(self, use: FleetUse, gateways: int, now_ns: int, *, told: bool) -> Sequence[Action]:
         record = PeersTold(use=use, gateways=gateways, told=told)
         return self._note(record, now_ns, self.controller.on_peers(use, gateways, now_ns, told=told))
+
+    def on_claims(self, proven: Mapping[str, ProvenLimits], now_ns: int) -> None:
+        self.controller.on_claims(proven, now_ns)
+        self._record(ClaimsChanged(proven=proven), now_ns, ())
 
     def own_use(self) -> FleetUse:
         return self.controller.own_use()

@@ -1,6 +1,6 @@
 """May this request be served at all, and is it worth waiting? Asked before room is, in this order:
 
-crowded    too many wait already, or the tenant's budget is spent        429, come back later
+crowded    too many wait already, or the tenant's budget is spent        429, come back later (400 if never)
 unfit      beyond what is proven, or beyond what any replica can hold    400, never
 closed     no replica is up, or all have asked to be left alone          503, 429
 hopeless   the first token would come after the promise or the deadline  429, come back later
@@ -19,6 +19,7 @@ from longproof.policy.claim_gate import GateAnswer, judge
 from longproof.policy.controller_config import ControllerConfig
 from longproof.policy.drain import MOST_RETRY_NS
 from longproof.policy.placing import Group, Placement
+from longproof.policy.queue import Ticket
 from longproof.policy.request_state import Request
 from longproof.policy.tenants import Tenants
 
@@ -32,12 +33,18 @@ class Entrance:
     """The questions in front of the ledger."""
 
     def __init__(self, config: ControllerConfig, tenants: Tenants) -> None:
-        self._config = config
+        self.config = config
         self._tenants = tenants
 
     def gate(self, arrival: Arrival) -> GateAnswer:
         """What the claim makes of it."""
-        return judge(self._config.proven.get(arrival.model), arrival.input_tokens, arrival.output_tokens)
+        return judge(self.config.proven.get(arrival.model), arrival.input_tokens, arrival.output_tokens)
+
+    def counted(self, arrival: Arrival) -> bool:
+        """Whether it may be sent as it is: its length and, where there are many, the names of its blocks are known."""
+        if arrival.exact or arrival.input_tokens < self.config.queue.count_from_tokens:
+            return True
+        return bool(arrival.by_text and arrival.blocks)
 
     def claim_ends_nearby(self, arrival: Arrival, gate: GateAnswer) -> bool:
         """Whether the claim would make something else of it, were it as short as its estimate may be wrong."""
@@ -51,9 +58,19 @@ class Entrance:
         stay_ns = replica.prefill.ns(arrival.input_tokens) + output * replica.decode_ns_per_token
         return (arrival.input_tokens + output // 2) * stay_ns
 
+    def expect(self, request: Request, group: Group) -> bool:
+        """Books on its tenant's budget what it is expected to use, as far as its length is known by now. Whether there
+        is a budget."""
+        if request.tenant.rule.budget is None:
+            return False
+        wanted = self.expected_token_ns(request.arrival, group)
+        request.tenant.expect(wanted - request.expected_token_ns)
+        request.expected_token_ns = wanted
+        return True
+
     def crowded(self, arrival: Arrival, group: Group, now_ns: int) -> Refusal | None:
         """Too many wait, or the budget is spent."""
-        queue, tenant = self._config.queue, self._tenants.of(arrival.tenant)
+        queue, tenant = self.config.queue, self._tenants.of(arrival.tenant)
         waiting = len(group.queue) + group.counting
         if waiting >= queue.most_waiting:
             return refusals.queue_full(
@@ -83,6 +100,12 @@ class Entrance:
             return refusals.never_fits(arrival, replicas)
         return None
 
+    def never(self, arrival: Arrival, group: Group) -> Refusal | None:
+        """Of one that is turned away for now: whether it would be at any time, as far as its length is known."""
+        tenant = self._tenants.of(arrival.tenant)
+        request = Request(arrival, tenant, Ticket(arrival.id, tenant, 0, 0, 0, 0), self.gate(arrival))
+        return self.unfit(request, group) if arrival.exact else self.surely_unfit(request, group)
+
     def surely_unfit(self, request: Request, group: Group) -> Refusal | None:
         """Of an estimated length: whether even the shortest it may be is too long. Nobody is made to count that."""
         estimated, gate = request.arrival, request.gate
@@ -102,7 +125,7 @@ class Entrance:
         if able and not up:
             return refusals.nobody_up(arrival, None)
         wait_ns = min((r.not_before_ns for r in up), default=now_ns) - now_ns
-        if wait_ns <= self._config.queue.engine_backoff_ns:
+        if wait_ns <= self.config.queue.engine_backoff_ns:
             return None
         if any(r.refused_busy for r in up):
             return refusals.engines_busy(arrival, wait_ns)
@@ -128,7 +151,7 @@ class Entrance:
     def hopeless(self, request: Request, placement: Placement, wait_ns: int | None, now_ns: int) -> Refusal | None:
         """Too little of it is cached, or its first token would come too late, by the estimate. Without an estimate
         nobody is refused."""
-        arrival, slo, best = request.arrival, self._config.slo, placement.choice.best
+        arrival, slo, best = request.arrival, self.config.slo, placement.choice.best
         least = slo.min_hit.get(arrival.model) if slo.min_hit else None
         if least is not None and best is not None and best.cached_tokens < least * arrival.input_tokens:
             return refusals.too_cold(arrival, best.cached_tokens, least, placement.choice.scores)
@@ -148,6 +171,11 @@ class Entrance:
                 arrival, waited_ns + predicted_ns, limit_ns, placement.choice.scores, deadline=False
             )
         return None
+
+    def late(self, request: Request, group: Group, now_ns: int, *, deadline: bool) -> Refusal:
+        """It has waited as long as it may."""
+        waited_ns, wait_ns = now_ns - request.ticket.arrived_ns, self.typical_wait_ns(group, now_ns)
+        return refusals.waited_too_long(request.arrival, waited_ns, wait_ns, deadline=deadline)
 
     def typical_wait_ns(self, group: Group, now_ns: int) -> int | None:
         """When the next of the group's replicas frees what an average request holds, by its ledger's drain rate; None

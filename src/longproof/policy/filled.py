@@ -4,7 +4,9 @@ counting, or behind others        nothing: its engine has not begun with it
 prefilling, first of its replica  as many steps as it should have done since the one before it was done, and the
                                   step at hand, whose blocks are taken when it begins; what is left of that step
                                   goes to the next
-                                  where the engine's own figure told how far it was, it goes on from there
+                                  where the engine's own figure told how far it was, it goes on from there, as fast as
+                                  it went between the last two figures; also from none of it: the first step's
+                                  blocks show when it has ended
 streaming                         its input and what was heard of its output
 answering unseen                  its input and what streams beside it would have by now
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from longproof.policy.prefill_turns import SeenPrefill
 from longproof.policy.replica import Replica
 from longproof.policy.request_state import Phase, Request
 
@@ -44,11 +47,8 @@ def _prefilled(replica: Replica, requests: list[Request], filled: dict[str, int]
     for place, request in enumerate(requests):
         done = 0
         seen = replica.prefill_seen if place == 0 else None
-        if seen is not None and seen[0] == request.arrival.id:
-            _, done, at_ns = seen
-            if done and request.prefill_ns:
-                done += int(max(0, now_ns - at_ns) / request.prefill_ns * request.booked_tokens)
-            done = min(done, request.booked_tokens)
+        if seen is not None and seen.request_id == request.arrival.id:
+            done = min(seen.tokens_at(now_ns), request.booked_tokens)
             left = max(0, left - (request.booked_tokens - done))
             filled[request.arrival.id] = _known(request) + done if done else 0
             continue
@@ -75,7 +75,13 @@ def see_prefill(replica: Replica, requests: Sequence[Request], usage: float, now
     others = replica.ledger.used_blocks(filled)[account.pool.name] + account.foreign_blocks
     tokens = (round(usage * account.pool.capacity_blocks) - others) * account.pool.need.block_tokens
     done = min(first.booked_tokens, max(0, tokens - _known(first)))
-    replica.prefill_seen = first.arrival.id, done, now_ns
+    replica.prefill_seen = SeenPrefill.after(
+        replica.prefill_seen,
+        request_id=first.arrival.id,
+        tokens=done,
+        at_ns=now_ns,
+        expected_ns_per_token=first.prefill_ns / max(1, first.booked_tokens),
+    )
 
 
 def _known(request: Request) -> int:

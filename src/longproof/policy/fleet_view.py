@@ -114,6 +114,7 @@ class FleetView:
             prefill_tokens_per_s=NS_PER_S / replica.prefill.ns_per_token,
             prefill_source=replica.prefill_source,
             emptying_for=replica.emptying_for,
+            most_streams=None if replica.streams is None else replica.streams.most,
         )
 
     def _waiting(self, request: Request, now_ns: int) -> WaitingSnapshot:

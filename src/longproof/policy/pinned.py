@@ -55,7 +55,7 @@ class Warm:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedSnapshot:
     """One pinned prefix as a dashboard shows it. `held`: tokens of it that each home holds. `requests` began with it,
-    `hits` of them found it whole."""
+    `hits` of them found it whole. `homeless`: why it lies on fewer replicas than it has copies, None = it does not."""
 
     name: str
     input_tokens: int
@@ -67,6 +67,7 @@ class PinnedSnapshot:
     hits: int
     warmed: int
     moved: int
+    homeless: str | None = None
 
     @property
     def hit_share(self) -> float | None:
@@ -86,6 +87,7 @@ class _Pinned:
     hits: int = 0
     warmed: int = 0
     moved: int = 0
+    homeless: str | None = None
 
 
 class PinnedPrefixes:
@@ -94,7 +96,7 @@ class PinnedPrefixes:
     def __init__(self, rule: PinRule = PinRule()) -> None:
         self.rule = rule
         self._pins: dict[str, _Pinned] = {}
-        self._by_last: dict[int, _Pinned] = {}
+        self._by_last: dict[int, list[_Pinned]] = {}
         self._used_ns: dict[tuple[str, str], int] = {}
         self._tried_ns: dict[tuple[str, str], int] = {}
 
@@ -136,7 +138,7 @@ class PinnedPrefixes:
         self.drop(name)
         pinned = _Pinned(name, blocks, input_tokens, max(1, copies), size_blocks)
         self._pins[name] = pinned
-        self._by_last[blocks[-1]] = pinned
+        self._by_last.setdefault(blocks[-1], []).append(pinned)
         return None
 
     def drop(self, name: str) -> bool:
@@ -144,7 +146,9 @@ class PinnedPrefixes:
         gone = self._pins.pop(name, None)
         if gone is None:
             return False
-        self._by_last.pop(gone.blocks[-1], None)
+        self._by_last[gone.blocks[-1]].remove(gone)
+        if not self._by_last[gone.blocks[-1]]:
+            del self._by_last[gone.blocks[-1]]
         for times in (self._used_ns, self._tried_ns):
             for key in [key for key in times if key[0] == name]:
                 del times[key]
@@ -157,14 +161,19 @@ class PinnedPrefixes:
         match: Callable[[str, Sequence[int]], Match],
     ) -> list[Warm]:
         """What has to be warmed now. `cache_blocks`: the replicas that can take it, with the size of their caches;
-        `match`: `PrefixIndex.match`. A warm-up handed out is not repeated before `retry_ns`."""
+        `match`: `PrefixIndex.match`. A warm-up handed out is not repeated before `retry_ns`, unless the index has seen
+        what it brought: an index that sees nothing (its events are late, or not the engine's) must not have the same
+        prefix sent for ever."""
         taken = dict.fromkeys(cache_blocks, 0)
         warm: list[Warm] = []
         for pinned in self._pins.values():
             self._house(pinned, cache_blocks, taken)
             for replica in pinned.homes:
                 key = (pinned.name, replica)
-                reason = self._reason(pinned, replica, now_ns, match)
+                held = match(replica, pinned.blocks).blocks
+                reason = self._reason(pinned, replica, now_ns, held)
+                if held >= len(pinned.blocks) and self._used_ns.get(key, -1) >= self._tried_ns.get(key, now_ns):
+                    del self._tried_ns[key]
                 tried = self._tried_ns.get(key)
                 if reason and (tried is None or now_ns - tried >= self.rule.retry_ns):
                     self._tried_ns[key] = now_ns
@@ -177,19 +186,19 @@ class PinnedPrefixes:
         if pinned is not None and done:
             pinned.warmed += 1
             self._used_ns[name, replica] = now_ns
-            self._tried_ns.pop((name, replica), None)
 
     def on_dispatch(self, blocks: Sequence[int], replica: str, cached_blocks: int, now_ns: int) -> str | None:
-        """A request was sent: counts for the pinned prefix it begins with (the longest), and keeps it warm. Returns its
-        name."""
-        for length in sorted({len(pinned.blocks) for pinned in self._by_last.values()}, reverse=True):
-            pinned = self._by_last.get(blocks[length - 1]) if length <= len(blocks) else None
-            if pinned is not None and len(pinned.blocks) == length:
-                pinned.requests += 1
-                pinned.hits += cached_blocks >= length
-                if replica in pinned.homes:
-                    self._used_ns[pinned.name, replica] = now_ns
-                return pinned.name
+        """A request was sent: counts for the pinned prefix it begins with (the longest, under each of its names), and
+        keeps it warm. Returns its first name."""
+        for length in sorted({len(same[0].blocks) for same in self._by_last.values()}, reverse=True):
+            same = self._by_last.get(blocks[length - 1], ()) if length <= len(blocks) else ()
+            if same and len(same[0].blocks) == length:
+                for pinned in same:
+                    pinned.requests += 1
+                    pinned.hits += cached_blocks >= length
+                    if replica in pinned.homes:
+                        self._used_ns[pinned.name, replica] = now_ns
+                return same[0].name
         return None
 
     def snapshot(self, match: Callable[[str, Sequence[int]], Match]) -> tuple[PinnedSnapshot, ...]:
@@ -209,6 +218,7 @@ class PinnedPrefixes:
                 hits=pinned.hits,
                 warmed=pinned.warmed,
                 moved=pinned.moved,
+                homeless=pinned.homeless,
             )
             for pinned in self._pins.values()
         )
@@ -226,11 +236,13 @@ class PinnedPrefixes:
                     break
         pinned.moved += sum(1 for home in homes if pinned.homes and home not in pinned.homes)
         pinned.homes = tuple(homes)
+        pinned.homeless = None
+        if len(homes) < min(pinned.copies, max(1, len(cache_blocks))):
+            pinned.homeless = "no replica has room for it" if not homes else "no further replica has room for it"
+        if not cache_blocks:
+            pinned.homeless = "no replica that serves its model is up"
 
-    def _reason(
-        self, pinned: _Pinned, replica: str, now_ns: int, match: Callable[[str, Sequence[int]], Match]
-    ) -> str | None:
-        held = match(replica, pinned.blocks).blocks
+    def _reason(self, pinned: _Pinned, replica: str, now_ns: int, held: int) -> str | None:
         used = self._used_ns.get((pinned.name, replica))
         if used is None:
             return "not there yet"

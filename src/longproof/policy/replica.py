@@ -5,33 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from longproof.domain.engine_metrics import preempted, usage_of_side
+from longproof.domain.engine_metrics import preempted
 from longproof.domain.events import EngineSample
 from longproof.domain.fleet import PrefillSource, ReplicaState
 from longproof.policy.admission import longest_total_tokens, shortage_blocks, shortages
 from longproof.policy.breaker import Breaker
-from longproof.policy.controller_config import BreakerRule, ReplicaRule, WatermarkRule
+from longproof.policy.controller_config import ControllerConfig, ReplicaRule
 from longproof.policy.decode_pace import DecodePace
 from longproof.policy.drain import Drain
+from longproof.policy.engine_figures import EngineFigures
 from longproof.policy.ledger import Ledger, PoolState
 from longproof.policy.peers import NOTHING, ReplicaUse
 from longproof.policy.prefill_cost import PrefillCost
 from longproof.policy.prefill_pace import PrefillPace, Stretch
-from longproof.policy.prefill_turns import PrefillTurns
+from longproof.policy.prefill_turns import PrefillTurns, SeenPrefill
+from longproof.policy.stream_bound import StreamBound
 from longproof.policy.watermark import Caution, marked
 
-_UNBOUNDED_BLOCKS = 1 << 40
-"""A capacity beyond this stands for one that nobody knows: a share of it says nothing."""
-
 _LEAST_SHARE = 0.01
-_IDLE_USAGE = 0.02
-"""An idle vLLM shows next to nothing: what a prefill instance still holds for its decode instance stays below this."""
 
 
 class Replica:
     """Mutable; satisfies `policy.choice.ReplicaView`."""
 
-    def __init__(self, rule: ReplicaRule, watermark: WatermarkRule, breaker: BreakerRule) -> None:
+    def __init__(self, rule: ReplicaRule, config: ControllerConfig) -> None:
         self.rule = rule
         self.name = rule.name
         self.pool = rule.pool
@@ -40,11 +37,10 @@ class Replica:
         self._pace = PrefillPace(rule.prefill) if rule.learn_prefill else None
         self.decode_ns_per_token = rule.decode_ns_per_token
         self._decode_pace = DecodePace(rule.decode_ns_per_token) if rule.learn_decode else None
-        pools = tuple(marked(replace(pool, replica=rule.name), watermark) for pool in rule.pools)
+        pools = tuple(marked(replace(pool, replica=rule.name), config.watermark) for pool in rule.pools)
         self.ledger = Ledger.of(pools, block_tokens=rule.block_tokens)
         self._prefill_pools = tuple(pool.name for pool in pools if pool.stage in rule.prefill_stages)
         self._pool_names = tuple(pool.name for pool in pools)
-        self._one_stage = sum(pool.need.grows for pool in pools) == 1
         self._paired = 0 < len(self._prefill_pools) < len(pools)
         whole, *inputs = (longest_total_tokens(states, rule.admission) for states, _ in self.parts())
         self.longest_tokens = whole
@@ -55,8 +51,7 @@ class Replica:
         self._own_pending_tokens = 0
         self._own_pending_ns = 0
         self.busy_until_ns = 0
-        self.prefill_seen: tuple[str, int, int] | None = None
-        """By the engine's figure: a request, how many uncached tokens of it were in the cache, and when."""
+        self.prefill_seen: SeenPrefill | None = None
         self.turns = PrefillTurns()
         self._own_prefilling = 0
         self._own_decoding = 0
@@ -70,11 +65,11 @@ class Replica:
         self._alone_since_ns = 0
         self.drain = Drain()
         self.caution = Caution()
-        self.sample: EngineSample | None = None
+        self._figures = EngineFigures(one_stage=sum(pool.need.grows for pool in pools) == 1, paired=self._paired)
         self.preemptions = 0
-        self._breaker = Breaker(breaker)
-        self._excess: dict[str, int] = {}
-        self._usage_has_cache = False
+        self._breaker = Breaker(config.breaker)
+        tpot_ns = config.slo.tpot_ns
+        self.streams = None if tpot_ns is None else StreamBound(tpot_ns, rule.decode_ns_per_token)
 
     # ── may it be asked? ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -180,9 +175,14 @@ class Replica:
         return window is None or self.pending_prefill_tokens < window
 
     @property
+    def crowded(self) -> bool:
+        """Whether one more stream would make all of them miss their time per token."""
+        return self.streams is not None and self.decoding + self.prefilling >= self.streams.most
+
+    @property
     def open(self) -> bool:
         """Whether anything at all could be let in now; cheap, to be asked before a request is looked at."""
-        if not self.window_open or self.alone_for is not None:
+        if not self.window_open or self.alone_for is not None or self.crowded:
             return False
         return all(s.requests == 0 or s.admissible_blocks > 0 for s in self.ledger.states())
 
@@ -204,6 +204,9 @@ class Replica:
             wait = max(1, *(self.drain.wait_ns(s, h, now_ns, guess_ns) for s, h in zip(short, held, strict=True)))
         if not self.window_open:
             wait = max(wait, 1, self.busy_until_ns - now_ns)
+        if self.crowded:
+            guess_ns = self.stay_guess_ns(input_tokens, entry_tokens - input_tokens)
+            wait = max(wait, 1, self.drain.wait_ns(1, self.decoding + self.prefilling, now_ns, guess_ns))
         if not wait and self.ledger.must_tell(entry_tokens, shared):
             wait = 1  # the other gateways know in a moment
         self.room_in_ns = wait
@@ -281,9 +284,11 @@ class Replica:
         """A request streams from now on."""
         self._own_decoding += 1
 
-    def end_answer(self) -> None:
-        """It has ended."""
+    def end_answer(self, reported_ns: int = 0, foreseen_ns: float = 0.0) -> None:
+        """It has ended: what was reported of it took so long, and was foreseen to."""
         self._own_decoding -= 1
+        if self.streams is not None:
+            self.streams.ended(reported_ns, foreseen_ns)
 
     def stand_alone(self, request_id: str, now_ns: int) -> None:
         """Its prefill is to run with nobody beside it: nothing else gets room meanwhile."""
@@ -318,11 +323,17 @@ class Replica:
         """What `prefill` rests on."""
         return PrefillSource.GIVEN if self._pace is None else self._pace.source
 
-    def decoded(self, tokens: int, took_ns: int) -> None:
-        """One of its streams has so many more tokens, in that time."""
+    def decoded(self, tokens: int, took_ns: int) -> float:
+        """One of its streams has so many more tokens, in that time. Returns what was foreseen where that is learned;
+        of a long one that stands alone nothing is: its own length made it slow."""
         if self._decode_pace is not None:
             self._decode_pace.seen(tokens, took_ns)
             self.decode_ns_per_token = self._decode_pace.ns_per_token
+        if self.streams is None or self.alone_for is not None:
+            return 0.0
+        foreseen_ns = tokens * self.streams.foreseen_ns(self.decoding)
+        self.streams.reported(self.decoding, tokens, took_ns)
+        return foreseen_ns
 
     def hand_over(self, request_id: str) -> None:
         """First token: the input is in the cache, and stages that only prefill are free again."""
@@ -334,44 +345,24 @@ class Replica:
 
     def sampled(self, sample: EngineSample, used_blocks: Mapping[str, int], now_ns: int) -> None:
         """Correct the books by the engine's own figures. `used_blocks`: by pool, what our requests use by now."""
-        before, self.sample = self.sample, sample
+        before = self.sample
         if before is not None:
             times = preempted(before, sample)
             if times:
                 self.preemptions += times
                 self.caution.preempted(times, now_ns)
         self.apply_caution(now_ns)
-        if sample.kv_usage is None or self._counts_cache(sample):
-            return
-        for name, account in self.ledger.accounts.items():
-            if not account.pool.need.grows or account.pool.capacity_blocks >= _UNBOUNDED_BLOCKS:
-                continue
-            side = usage_of_side(sample, account.pool.stage)
-            usage = sample.kv_usage if side is None else side
-            excess = round(usage * account.pool.capacity_blocks) - used_blocks.get(name, 0) - account.told.blocks
-            # one sample may be a step old: only what two in a row show is somebody else's
-            lasting = max(0, min(excess, self._excess.get(name, 0)))
-            self._excess[name] = excess
-            if (self._one_stage or side is not None) and lasting != account.foreign_blocks:
-                self.ledger.set_foreign(name, lasting)
+        self._figures.correct(self.ledger, sample, used_blocks)
 
-    def _counts_cache(self, sample: EngineSample) -> bool:
-        """Whether the engine's usage includes blocks that are only cached, which are free for whoever comes: it does if
-        it ever shows some while it says that nothing runs or waits. Such a figure corrects nothing."""
-        if self._paired:  # vLLM's never does; a prefill side that keeps blocks for its decode side looks idle
-            return False
-        idle = sample.running == 0 and not sample.waiting
-        if idle and (sample.kv_usage or 0.0) > _IDLE_USAGE and not self._usage_has_cache:
-            self._usage_has_cache = True
-            self._excess.clear()
-            for name in self.ledger.accounts:
-                self.ledger.set_foreign(name, 0)
-        return self._usage_has_cache
+    @property
+    def sample(self) -> EngineSample | None:
+        """The engine's last figures."""
+        return self._figures.sample
 
     @property
     def usage(self) -> float | None:
         """The engine's last figure of what is in use; None where it has none, or counts what is only cached."""
-        return None if self.sample is None or self._usage_has_cache else self.sample.kv_usage
+        return self._figures.usage
 
     def apply_caution(self, now_ns: int) -> None:
         """Hold back what caution says by now."""
@@ -385,16 +376,14 @@ class Replica:
 
     def drift_blocks(self, name: str) -> int | None:
         """The engine's figure at the last sample less ours, None without one."""
-        return self._excess.get(name)
+        return self._figures.excess.get(name)
 
     def lost_everything(self) -> None:
         """A new process with an empty cache: nothing that was there is held any more."""
         for request_id in self.ledger.requests():
             self.ledger.release(request_id)
-        for name in self.ledger.accounts:
-            self.ledger.set_foreign(name, 0)
+        self._figures.forget(self.ledger)
         self._own_prefilling = self._own_decoding = self._own_pending_tokens = self._own_pending_ns = 0
         self.busy_until_ns = self.not_before_ns = 0
         self._breaker.reset()
-        self.sample = self.alone_for = self.prefill_seen = None
-        self._excess.clear()
+        self.alone_for = self.prefill_seen = None

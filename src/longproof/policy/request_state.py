@@ -45,7 +45,8 @@ class Request:
     has a place at a replica; `sent_to`: where it was sent last, whether or not it still holds anything there.
     `output_at_ns`: when its output was last heard of, its first token included. `charged_tokens`: what the ledger was
     asked for there; `booked_tokens`, `prefill_ns`: what its prefill counts for there, and `prefilled_by_ns` when that
-    should be done. `stretch`: where its prefill was counted, if anything is learned from it.
+    should be done. `reported_ns`, `foreseen_ns`: what its output took so far, and what that was foreseen to take.
+    `stretch`: where its prefill was counted, if anything is learned from it.
     """
 
     arrival: Arrival
@@ -73,6 +74,8 @@ class Request:
     used_token_ns: int = 0
     held_tokens: int = 0
     held_since_ns: int = 0
+    reported_ns: int = 0
+    foreseen_ns: float = 0.0
     watched: bool = False
     stretch: Stretch | None = None
     reason: str = ""
@@ -92,6 +95,10 @@ class Request:
     def may_refuse(self) -> bool:
         """Whether its length is known well enough to refuse it for that."""
         return self.counted and (self.arrival.exact or not self.arrival.by_text)
+
+    def occupied_token_ns(self, now_ns: int) -> int:
+        """KV token-nanoseconds it has used so far."""
+        return self.used_token_ns + self.held_tokens * max(0, now_ns - self.held_since_ns)
 
     def hold(self, tokens: int, now_ns: int) -> None:
         """From now on it holds `tokens`; its tenant's account moves with it."""

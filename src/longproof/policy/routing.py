@@ -187,7 +187,7 @@ class PrefixRouter:
             name: replace(one, recent_tokens=_faded(self._work.get(name), now_ns)) for name, one in use.replicas.items()
         }
         age_ns = None if self._short_seen_ns is None else max(0, now_ns - self._short_seen_ns)
-        return FleetUse(replicas=replicas, short_age_ns=age_ns)
+        return replace(use, replicas=replicas, short_age_ns=age_ns)
 
     def cached_blocks(self, replica: str) -> int | None:
         """Blocks known to be there; None where contents are not followed."""

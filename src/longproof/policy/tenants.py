@@ -7,15 +7,19 @@ nothing in when what is left does not cover what is expected.
     left(now) = min(burst, left + (rate - held) · dt)        available = left - (Σ expected - Σ used so far)
 
 Expectations are booked when a request comes in, so a burst cannot spend one balance twice; a request that holds on
-longer than expected takes the balance below zero, and the tenant waits until it is above again.
+longer than expected takes the balance below zero, and the tenant waits until it is above again. What other gateways
+spend of the same budget (`policy.peers`) is taken from the balance as it becomes known, and what they expect counts
+like our own expectations; a gateway where a tenant is new begins with the balance the others have.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from longproof.domain.units import NS_PER_S
+from longproof.domain.units import NS_PER_MS, NS_PER_S
 from longproof.policy.controller_config import ControllerConfig, TenantRule
+from longproof.policy.peers import TenantUse
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +37,9 @@ class Tenant:
     _left: int = 0
     _expected: int = 0
     _used: int = 0
+    _spent: int = 0
+    _peers_spent: int = 0
+    _peers_expected: int = 0
     _since_ns: int | None = None
 
     @property
@@ -72,7 +79,7 @@ class Tenant:
             return 0
         elapsed = 0 if self._since_ns is None else max(0, now_ns - self._since_ns)
         used = self._used + self.held_tokens * elapsed
-        return self._left_at(now_ns) - max(0, self._expected - used)
+        return self._left_at(now_ns) - max(0, self._expected - used) - self._peers_expected
 
     def budget_wait_ns(self, wanted_token_ns: int, now_ns: int) -> int:
         """0: the budget covers it. Else how long until it does, if nothing else changes. What exceeds the whole bucket
@@ -83,6 +90,30 @@ class Tenant:
         burst = int(budget.burst_token_seconds * NS_PER_S)
         short = min(wanted_token_ns, burst) - self.available_token_ns(now_ns)
         return 0 if short <= 0 else max(1, int(short / budget.token_seconds_per_s))
+
+    def use(self, now_ns: int) -> TenantUse | None:
+        """What other gateways have to know of its budget; None while there is nothing to tell."""
+        if self.rule.budget is None or (self._since_ns is None and not self._expected):
+            return None
+        elapsed = 0 if self._since_ns is None else max(0, now_ns - self._since_ns)
+        held = self.held_tokens * elapsed
+        return TenantUse(
+            spent_token_ms=(self._spent + held) // NS_PER_MS,
+            expected_token_ms=max(0, self._expected - self._used - held) // NS_PER_MS,
+            left_token_ms=self._left_at(now_ns) // NS_PER_MS,
+        )
+
+    def peers_told(self, use: TenantUse, now_ns: int) -> None:
+        """What other gateways have spent since this one began, and expect."""
+        new_here = self._since_ns is None
+        self._advance(now_ns)
+        spent = use.spent_token_ms * NS_PER_MS
+        if new_here and use.left_token_ms is not None:
+            self._left = min(self._left, use.left_token_ms * NS_PER_MS)
+        else:
+            self._left -= max(0, spent - self._peers_spent)
+        self._peers_spent = max(self._peers_spent, spent)
+        self._peers_expected = use.expected_token_ms * NS_PER_MS
 
     def _left_at(self, now_ns: int) -> int:
         budget = self.rule.budget
@@ -101,6 +132,7 @@ class Tenant:
             self._since_ns = now_ns
         elif now_ns > self._since_ns:
             self._used += self.held_tokens * (now_ns - self._since_ns)
+            self._spent += self.held_tokens * (now_ns - self._since_ns)
             self._since_ns = now_ns
 
 
@@ -130,6 +162,17 @@ class Tenants:
     def all(self) -> dict[str, Tenant]:
         """By name."""
         return self._known
+
+    def use(self, now_ns: int) -> dict[str, TenantUse]:
+        """By name, what other gateways have to know of budgets."""
+        uses = ((name, tenant.use(now_ns)) for name, tenant in self._known.items())
+        return {name: use for name, use in uses if use is not None}
+
+    def on_peers(self, uses: Mapping[str, TenantUse], now_ns: int) -> None:
+        """What other gateways say of budgets. Tenants without one here are left alone."""
+        for name, use in uses.items():
+            if name in self._rules and self._rules[name].budget is not None:
+                self.of(name).peers_told(use, now_ns)
 
     def enter(self, tenant: Tenant) -> None:
         """A request of `tenant` came in. If it has no other, what it did not ask for while it was away is not saved up:

@@ -272,6 +272,7 @@ def _replica(
         preemptions=preemptions,
         thrashing=thrashing,
         emptying_for=emptying_for,
+        most_streams=24 if decoding else None,
     )
 
 

@@ -31,10 +31,11 @@ class KvEvents:
 
     `wire` "map" is vLLM's form, "list" SGLang's. `hash_seed` changes every hash and nothing else. `block_tokens`: what
     the engine's blocks are (None = the dialect's). `shift_ids`: added to every token id, as if another tokenizer had
-    made them. `lose`: numbers of messages that are only in the replay, `lose_for_ever`: that are not even there.
-    `swap`: messages that are sent after the one behind them; `double`: that are sent twice. `silent`: nothing is sent.
-    `replay`: there is one, of `buffer_messages`. `ports`: where it publishes and replays, 0 = any free one; a process
-    that takes another one's place needs its ports.
+    made them. `foreign_parents`: a block that follows another names it by a hash that was never told. `lose`: numbers
+    of messages that are only in the replay, `lose_for_ever`: that are not even there. `swap`: messages that are sent
+    after the one behind them; `double`: that are sent twice. `silent`: nothing is sent. `replay`: there is one, of
+    `buffer_messages`; `deaf`: it takes questions and answers none. `ports`: where it publishes and replays, 0 = any
+    free one; a process that takes another one's place needs its ports.
     """
 
     topic: str = ""
@@ -42,12 +43,14 @@ class KvEvents:
     hash_seed: int = 0
     block_tokens: int | None = None
     shift_ids: int = 0
+    foreign_parents: bool = False
     lose: tuple[int, ...] = ()
     lose_for_ever: tuple[int, ...] = ()
     swap: tuple[int, ...] = ()
     double: tuple[int, ...] = ()
     silent: bool = False
     replay: bool = False
+    deaf: bool = False
     buffer_messages: int = 10_000
     ports: tuple[int, int] = (0, 0)
 
@@ -188,12 +191,13 @@ class KvPublisher:
         keys, ids, parent = run
         if not keys:
             return []
+        told = None if parent is None else _number(parent) ^ int(self.events.foreign_parents)
         extra = [[salt], *[None] * (len(keys) - 1)] if salt and parent is None else None
         return [
             self._event(
                 "BlockStored",
                 block_hashes=list(map(_number, keys)),
-                parent_block_hash=None if parent is None else _number(parent),
+                parent_block_hash=told,
                 token_ids=ids,
                 block_size=self._block,
                 lora_id=None,
@@ -215,6 +219,8 @@ class KvPublisher:
             if not router.poll(50):
                 continue
             client, _, wanted = router.recv_multipart()
+            if self.events.deaf:
+                continue
             with self._lock:
                 kept = list(self._buffer)
             topic = [self.events.topic.encode()] if self.events.wire == "map" else []
