@@ -52,9 +52,13 @@ async def test_nothing_is_expected_while_somebody_else_is_waited_for() -> None:
     async with Patience(0.01) as patience:
         patience.rest()
         await asyncio.sleep(0.2)
-    with pytest.raises(TimeoutError):
+
+    async def silent() -> None:
         async with Patience(0.01) as patience:
             patience.rest()
             await asyncio.sleep(0.1)
             patience.heard(asyncio.get_running_loop().time())
             await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await silent()
