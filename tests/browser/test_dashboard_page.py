@@ -17,17 +17,18 @@ from longproof.gateway.dashboard import Dashboard
 from longproof.gateway.errors import ApiError, Problem
 from longproof.gateway.listener import Listener
 from longproof.gateway.routes import Routes
+from longproof.testing.crowded_fleet import crowded_fleet
 from longproof.testing.fleets import broken_fleet, busy_fleet, empty_fleet
 
 pytestmark = pytest.mark.browser
-FLEETS = {"busy": busy_fleet, "empty": empty_fleet, "broken": broken_fleet}
+FLEETS = {"busy": busy_fleet, "empty": empty_fleet, "broken": broken_fleet, "crowded": crowded_fleet}
 
 
 class Served:
     """A dashboard with ten minutes behind it, on an event loop of its own. Its time is moved by hand."""
 
-    def __init__(self, make: Callable[..., Any], key: str = "", port: int = 0) -> None:
-        self.now_ns = 0
+    def __init__(self, make: Callable[..., Any], key: str = "", port: int = 0, every_s: float = 0.2) -> None:
+        self.now_ns, self._every_s = 0, every_s
         self.sources = make(lambda: self.now_ns)
         self.key, self.url, self._port = key, "", port
         self._up, self._loop = threading.Event(), asyncio.new_event_loop()
@@ -37,7 +38,7 @@ class Served:
         assert self._up.wait(30)
 
     async def _run(self) -> None:
-        dashboard = Dashboard(self.sources, self._guard, every_s=0.2)
+        dashboard = Dashboard(self.sources, self._guard, every_s=self._every_s)
         for _ in range(600):
             self.now_ns += NS_PER_S
             dashboard._history.add(self.sources.fleet())  # pyright: ignore[reportPrivateUsage] - ten minutes at once
@@ -116,10 +117,13 @@ def test_the_figures_are_those_of_the_fleet(browser: Any) -> None:
         show(browser, server.url)
         until(browser, LIVE)
         tiles = browser.run("return [...document.querySelectorAll('.tiles dd')].map(dd => dd.textContent)")
-        # 41 + 2 + 38 + 1 + 5 + 1 + 3 + 1 run; 9 wait; eight are sent and one is refused a second; 22.31 + 61.01 USD
-        assert tiles[:2] == ["92", "9"]
-        assert tiles[2:4] == ["480 / min", "60 / min"]
-        assert tiles[5] == "$83.32"
+        # all four are up; 41 + 2 + 38 + 1 + 5 + 1 + 3 + 1 run; 9 wait; one is refused a second; 22.31 + 61.01 USD
+        assert tiles[0] == "4 of 4"
+        assert tiles[2:5] == ["92", "9", "60 / min"]
+        assert tiles[7] == "$83.32"
+        notes = browser.run("return [...document.querySelectorAll('.tiles p')].map(p => p.textContent)")
+        assert notes[2] == "480 / min sent"  # eight a second
+        assert notes[4] == "most: queue_full"  # the only code that grows
         bars = browser.run(
             "return [...document.querySelectorAll('svg.bar')].map(bar => bar.getAttribute('aria-label'))"
         )
@@ -151,14 +155,45 @@ def test_everything_that_is_wrong_is_said_first(browser: Any) -> None:
             assert words in said
 
 
+def test_the_same_trouble_of_many_replicas_is_one_line(browser: Any) -> None:
+    with served(crowded_fleet) as server:
+        show(browser, server.url)
+        until(browser, LIVE)
+        lines = browser.run("return [...document.querySelectorAll('.alarms > li')].map(li => li.innerText)")
+        assert len(lines) == 7
+        assert lines[0] == "✕ chat-04 is down: Connection refused"
+        assert "long-3 failed too often; not asked again for 40 s: 3.0 s ago it answered 500: CUDA error" in lines[1]
+        assert "60 failed in the last minute; the last at long-3" in lines[2]
+        assert "412 requests wait, the oldest for 2 h: no replica has room for it" in lines[3]
+        assert lines[4].startswith("▲ 11 replicas each is above its watermark: nothing new until it is down to 90 %")
+        assert "chat-00 index=inferred its KV events are not used: no tokenizer" in lines[5]
+        # twelve names have a number with 1, 2 or 3 over a multiple of five; the one that is broken does not count
+        assert lines[6].startswith("▲ 12 replicas index=degraded")
+        assert browser.run("return document.title").startswith("✕ 3 (412) eu-central-1")
+        reasons = browser.run("return [...document.querySelectorAll('.reasons li')].map(li => li.innerText)")
+        assert reasons[0] == "100 its tenant has had more than its share; … are served before it"
+
+
+def test_a_page_that_hears_nothing_says_so_and_asks_again(browser: Any) -> None:
+    with served(busy_fleet, every_s=3_600) as server:  # as if the gateway, or the network on the way, were frozen
+        show(browser, server.url)
+        until(browser, LIVE)
+        browser.run("window.shift = 6e3; const now = Date.now; Date.now = () => now() + window.shift")
+        until(browser, "document.getElementById('live').textContent.startsWith('nothing heard since ')")
+        assert browser.run("return document.getElementById('view').className") == "stale"
+        browser.run("window.shift = 60e3")  # it gives that stream up; a new one begins with the newest view
+        until(browser, LIVE)
+
+
 def test_an_opened_reason_stays_open_when_the_next_view_comes(browser: Any) -> None:
     with served(busy_fleet) as server:
         show(browser, server.url)
         until(browser, LIVE)
         browser.run("document.querySelector('details summary').click(); document.body.dataset.seen = document.title")
-        before = browser.run("return document.querySelector('.tiles dd + p').textContent")
+        seen = "document.querySelector('[data-key=refusals] tbody td').textContent"
+        before = browser.run(f"return {seen}")
         server.now_ns += 5 * NS_PER_S
-        until(browser, f"document.querySelector('.tiles dd + p').textContent !== '{before}'")
+        until(browser, f"{seen} !== '{before}'")
         assert browser.run("return document.querySelector('details').open")
         assert "pair-0" in browser.run("return document.querySelector('details').innerText")
 
@@ -188,7 +223,7 @@ def test_the_page_says_so_and_comes_back_when_the_gateway_was_away(browser: Any)
     assert "trying again" in browser.run("return document.getElementById('live').textContent")
     with served(busy_fleet, port=port):
         until(browser, LIVE)
-        until(browser, "document.querySelector('.tiles dd').textContent === '92'")
+        until(browser, "document.querySelectorAll('.tiles dd')[2].textContent === '92'")
 
 
 def test_the_theme_changes_when_its_button_is_pressed(browser: Any) -> None:

@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from longproof.gateway.decisions import records_about, replay_log
 from longproof.gateway.ledger_rows import Intent, Settlement
 from longproof.gateway.ledger_store import open_ledger
 from longproof.testing.dialects import VLLM
+from longproof.testing.lies import Refuse
 from longproof.testing.lying_engine import HONEST, lying_engine
 
 MODEL = "fake-135m"
@@ -153,6 +155,27 @@ def test_one_request_is_the_same_in_books_metrics_page_and_log(start: Start, tmp
     assert replayed.same, replayed.differences[:1]
     assert (replayed.sent, replayed.refused) == (1, 1)
     assert [type(record.input).__name__ for record in records_about(log, intent.request_id)][-1] == "Finished"
+
+
+def test_the_page_says_why_a_replica_failed_and_why_it_is_down(start: Start) -> None:
+    told = Refuse(status=500, retry_after_s=None, message="CUDA error: an illegal memory access", type="server_error")
+    engine = lying_engine(HONEST.but(dialect=VLLM, token_s=0.0).lying(told))
+    with engine as url:
+        gateway = start(url)
+        assert gateway.chat().status_code == 500
+        view = asyncio.run(first_view(gateway.url))
+        (trouble,) = view["troubles"]
+        assert (trouble["replica"], trouble["why"]) == ("one", "it answered 500: CUDA error: an illegal memory access")
+        assert 0 < trouble["at_ns"] <= view["fleet"]["at_ns"]
+        assert view["fleet"]["counters"]["failed"] == 1
+        engine.crash()
+        end = time.monotonic() + 60
+        while (view := asyncio.run(first_view(gateway.url)))["fleet"]["replicas"][0]["state"] != "down":
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        (trouble,) = view["troubles"]
+        assert trouble["at_ns"] is None  # it is so now
+        assert "refused" in trouble["why"].lower() or "connect" in trouble["why"].lower()
 
 
 def test_no_usage_is_lost_or_doubled_when_the_gateway_is_killed_mid_stream(start: Start, tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+UNBOUNDED_BLOCKS = 1 << 40
+"""A capacity beyond this stands for one that nobody knows: a share of it says nothing."""
+
 
 class ReplicaState(StrEnum):
     """What may be sent to a replica."""
@@ -57,6 +60,14 @@ class StageSnapshot:
     drift_blocks: int | None = None
     used_blocks: int | None = None
     peer_blocks: int = 0
+
+    @property
+    def held_share(self) -> float | None:
+        """Of its KV, 0 to 1. None for a stage without a known capacity, and for one that counts sequences ("slots",
+        "prefill slots"), which are no KV."""
+        if self.stage.endswith("slots") or not 0 < self.capacity_blocks < UNBOUNDED_BLOCKS:
+            return None
+        return self.held_blocks / self.capacity_blocks
 
     @property
     def free_blocks(self) -> int:

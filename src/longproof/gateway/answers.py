@@ -9,6 +9,7 @@ from __future__ import annotations
 import orjson
 
 from longproof.engines.json_fields import as_int, as_object, as_text
+from longproof.engines.server_error import error_from_body
 from longproof.gateway.engine_connection import Answer, Lost
 from longproof.gateway.errors import Problem
 
@@ -47,6 +48,11 @@ async def error_body(answer: Answer) -> bytes:
     except Lost:
         pass  # what came of it will do
     return body[:_MOST_ERROR_BYTES]
+
+
+def in_words(status: int, body: bytes) -> str:
+    """An engine's error, for people."""
+    return f"it answered {status}: {error_from_body(body).message or 'no reason was given'}"
 
 
 def engine_problem(status: int, body: bytes) -> Problem | None:

@@ -23,12 +23,23 @@ HISTORY_SAMPLES = 600
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexView:
     """The block index of one replica. `source`: events, or inferred from our own traffic. `degraded`: why its contents
-    cannot be relied on, None = they can. `blocks`: what it is thought to hold."""
+    cannot be relied on, None = they can. `inferred`: why events that it publishes are not used, None = they are, or it
+    publishes none. `blocks`: what it is thought to hold."""
 
     replica: str
     source: str
     blocks: int
     degraded: str | None = None
+    inferred: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TroubleView:
+    """What was last wrong with a replica, in words. `at_ns`: when a request failed of it; None = it is so now."""
+
+    replica: str
+    why: str
+    at_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +70,7 @@ class Sources:
     index: Callable[[], Sequence[IndexView]] = _none
     pinned: Callable[[], Sequence[PinnedView]] = _none
     problems: Callable[[], Sequence[str]] = _none
+    troubles: Callable[[], Sequence[TroubleView]] = _none
     sharing: Callable[[], SharingState] | None = None
     name: str = "gateway"
 
@@ -79,6 +91,8 @@ class History:
             "oldest_ns": fleet.oldest_wait_ns,
             "dispatched": counters.dispatched,
             "refused": counters.refused,
+            "refused_by": dict(counters.refused_by_code),
+            "failed": counters.failed,
             "input": counters.input_tokens,
             "cached": counters.cached_tokens,
             "kv": {replica.name: _fullest(replica) for replica in fleet.replicas},
@@ -102,14 +116,15 @@ def view(sources: Sources, sample: dict[str, object] | None, fleet: FleetSnapsho
         "index": sources.index(),
         "pinned": sources.pinned(),
         "problems": sources.problems(),
+        "troubles": sources.troubles(),
         "sharing": None if sources.sharing is None else sources.sharing(),
     }
     return orjson.dumps(body, default=list)
 
 
 def _fullest(replica: ReplicaSnapshot) -> float | None:
-    """The share of the fullest stage that is held; None for a replica without stages."""
-    return max((s.held_blocks / s.capacity_blocks for s in replica.stages if s.capacity_blocks), default=None)
+    """The share of the fullest stage that is held; None where none of them has a share."""
+    return max((share for stage in replica.stages if (share := stage.held_share) is not None), default=None)
 
 
 def _meter(state: MeterState) -> dict[str, object]:

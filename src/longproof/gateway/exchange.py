@@ -25,10 +25,11 @@ from aiohttp.web import StreamResponse
 
 from longproof.clock import NS_PER_S, Clock
 from longproof.domain.events import Usage
-from longproof.gateway.answers import engine_problem, error_body, is_document, misplaced_error, whole_body
+from longproof.gateway.answers import engine_problem, error_body, in_words, is_document, misplaced_error, whole_body
 from longproof.gateway.ask import Ask
 from longproof.gateway.desk import Desk, Ticket
 from longproof.gateway.downstream import Downstream, ReaderStalled
+from longproof.gateway.errors import Problem
 from longproof.gateway.fleet import Fleet, Replica
 from longproof.gateway.pair_prefill import SideFailed, hand_over, side_problem
 from longproof.gateway.patience import Patience
@@ -170,12 +171,12 @@ class Exchange:
                     return await self._relay_stream(answer, replica)
                 return await self._relay_plain(answer, replica)
         except TimeoutError:
-            return await self._down.fail(silent(replica, self._around.silence_s))
+            return await self._failed(replica, silent(replica, self._around.silence_s))
         except Lost as problem:
-            return await self._down.fail(lost(replica, str(problem)))
+            return await self._failed(replica, lost(replica, str(problem)))
         except SideFailed as failed:
             self.end = EndKind.FAILED if failed.problem.status >= 500 else EndKind.REJECTED
-            return await self._down.fail(failed.problem)
+            return await self._failed(replica, failed.problem)
         except asyncio.CancelledError:
             self.end = EndKind.CANCELLED
             raise
@@ -183,6 +184,10 @@ class Exchange:
             if self._answer is not None:
                 self._answer.drop()  # one that is whole has given its connection back already
                 self._answer = None
+
+    async def _failed(self, replica: Replica, problem: Problem) -> StreamResponse:
+        self._around.fleet.failed(replica.name, problem.message, self._around.clock.now_ns())
+        return await self._down.fail(problem)
 
     async def _hand_over(self, replica: Replica) -> bytes:
         """A pair's first half; what its decode side is sent."""
@@ -293,13 +298,15 @@ class Exchange:
 
     async def _unreadable(self, replica: Replica, answered: str) -> StreamResponse:
         """What came with status 200 is not what was asked for."""
-        return await self._down.fail(unreadable(replica, answered, streamed=self._ask.stream))
+        return await self._failed(replica, unreadable(replica, answered, streamed=self._ask.stream))
 
     async def _pass_error(self, replica: Replica, status: int, body: bytes) -> StreamResponse:
         """An engine's own refusal or failure, in its own words; but for those that are about the gateway's access."""
         self.end = EndKind.FAILED if status >= 500 else EndKind.REJECTED
+        if self.end is EndKind.FAILED:
+            self._around.fleet.failed(replica.name, in_words(status, body), self._around.clock.now_ns())
         if status in (401, 403) or not 400 <= status < 600:
-            return await self._down.fail(unusable(replica, status))
+            return await self._failed(replica, unusable(replica, status))
         if replica.prefill_url is not None:
             return await self._down.fail(side_problem("decode", status, body))
         problem = engine_problem(status, body)

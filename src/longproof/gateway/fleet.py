@@ -39,6 +39,17 @@ class Replica:
         return self.prefill_url or self.url
 
 
+_WHY_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What the last request that failed of a replica met there, and when."""
+
+    why: str
+    at_ns: int
+
+
 @dataclass(slots=True)
 class Fleet:
     """All replicas, and the one connection pool to them."""
@@ -46,6 +57,7 @@ class Fleet:
     replicas: tuple[Replica, ...]
     upstream: Upstream
     created_s: int = 0
+    failures: dict[str, Failure] = field(default_factory=dict[str, Failure])
     by_name: dict[str, Replica] = field(init=False)
     _urls: dict[tuple[str, Route], URL] = field(init=False)
     _entries: dict[tuple[str, Route], URL] = field(init=False)
@@ -70,6 +82,10 @@ class Fleet:
         }
         names = dict.fromkeys(name for replica in self.replicas for name in replica.models)
         self._models = {name: tuple(r for r in self.replicas if name in r.models) for name in names}
+
+    def failed(self, replica: str, why: str, now_ns: int) -> None:
+        """A request failed of it: for people who want to know why a replica is left alone."""
+        self.failures[replica] = Failure(" ".join(why[: 2 * _WHY_CHARACTERS].split())[:_WHY_CHARACTERS], now_ns)
 
     def url(self, replica: str, route: Route) -> URL:
         """Where a route of a replica is."""

@@ -90,11 +90,12 @@ async def serve(config: FleetConfig, serving: Serving) -> int:
         watch = watch_fleet(met, desk, deciding.controller, deciding.router, clock, recognition.back)
         prefixes = KeptPrefixes(met.counting, deciding.router, state / "prefixes")
         sharing = _sharing(config, deciding, desk, clock)
-        sight = sight_of(section, desk, meter, deciding, watch, prefixes, sharing, recognition.problems)
+        fleet = Fleet(tuple(one.replica for one in met.replicas), upstream, int(clock.wall().timestamp()))
+        sight = sight_of(section, desk, meter, deciding, watch, prefixes, fleet, sharing, recognition.problems)
         closing.push_async_callback(asyncio.to_thread, sight.close)
         around = Surroundings(
             desk=desk,
-            fleet=Fleet(tuple(one.replica for one in met.replicas), upstream, int(clock.wall().timestamp())),
+            fleet=fleet,
             counting=met.counting,
             meter=sight.meter,
             clock=clock,

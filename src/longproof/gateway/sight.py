@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from longproof.gateway.config import GatewaySection
-from longproof.gateway.dashboard_view import IndexView, Sources
+from longproof.gateway.dashboard_view import IndexView, Sources, TroubleView
 from longproof.gateway.deciding import Deciding
 from longproof.gateway.desk import Desk
+from longproof.gateway.fleet import Fleet
 from longproof.gateway.index_health import IndexState
 from longproof.gateway.kept_prefixes import KeptPrefixes
 from longproof.gateway.lives import Lives, WatchedMeter
@@ -49,6 +50,7 @@ def sight_of(
     deciding: Deciding,
     watch: Watch,
     prefixes: KeptPrefixes,
+    fleet: Fleet,
     sharing: Sharing | None = None,
     problems: Callable[[], Sequence[str]] = tuple,
 ) -> Sight:
@@ -62,6 +64,7 @@ def sight_of(
         index=lambda: _index(watch, deciding.router),
         pinned=prefixes.views,
         problems=problems if sharing is None else lambda: [*problems(), *sharing.problems()],
+        troubles=lambda: _troubles(watch, fleet),
         sharing=None if sharing is None else lambda: sharing.state,
         name=section.name,
     )
@@ -83,9 +86,22 @@ def _index(watch: Watch, router: PrefixRouter) -> list[IndexView]:
     return [
         IndexView(
             replica=health.replica,
-            source="inferred" if health.state is IndexState.INFERRED else "events",
+            source="events" if health.state is IndexState.OK else "inferred",
             blocks=router.cached_blocks(health.replica) or 0,
             degraded=health.reason if health.state is IndexState.DEGRADED else None,
+            inferred=health.reason or None if health.state is IndexState.INFERRED else None,
         )
         for health in watch.index_health()
     ]
+
+
+def _troubles(watch: Watch, fleet: Fleet) -> list[TroubleView]:
+    """Why a replica is down, else what the last request that failed of it met there."""
+    found: list[TroubleView] = []
+    for replica in fleet.replicas:
+        why, failure = watch.why_down(replica.name), fleet.failures.get(replica.name)
+        if why:
+            found.append(TroubleView(replica=replica.name, why=why))
+        elif failure is not None:
+            found.append(TroubleView(replica=replica.name, why=failure.why, at_ns=failure.at_ns))
+    return found

@@ -110,7 +110,11 @@ class Watch:
         self._watched, self._sees, self._act, self._clock, self._rules = watched, sees, act, clock, rules
         self._engines = {one.name: one.engine for one in watched}
         self._health = {
-            one.name: ReplicaHealth(up=one.engine is not None, silent_after_ns=int(rules.silent_after_s * NS_PER_S))
+            one.name: ReplicaHealth(
+                up=one.engine is not None,
+                silent_after_ns=int(rules.silent_after_s * NS_PER_S),
+                reason="" if one.engine is not None else "it has not answered since the gateway started",
+            )
             for one in watched
         }
         self._trusted = {one.name: True for one in watched if one.sources}

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 from longproof.domain.engine_metrics import usage_of_side
 from longproof.domain.events import EngineSample
+from longproof.domain.fleet import UNBOUNDED_BLOCKS
 from longproof.policy.ledger import Ledger
 
-_UNBOUNDED_BLOCKS = 1 << 40
-"""A capacity beyond this stands for one that nobody knows: a share of it says nothing."""
 _IDLE_USAGE = 0.02
 """An idle vLLM shows next to nothing: what a prefill instance still holds for its decode instance stays below this."""
 
@@ -37,7 +36,7 @@ class EngineFigures:
         if sample.kv_usage is None or self._counts_cache(ledger, sample):
             return
         for name, account in ledger.accounts.items():
-            if not account.pool.need.grows or account.pool.capacity_blocks >= _UNBOUNDED_BLOCKS:
+            if not account.pool.need.grows or account.pool.capacity_blocks >= UNBOUNDED_BLOCKS:
                 continue
             side = usage_of_side(sample, account.pool.stage)
             usage = sample.kv_usage if side is None else side
