@@ -108,7 +108,7 @@ async def test_no_engine_hears_of_it_when_a_field_or_an_address_is_refused(shell
         ({"max_tokens": 3, "n_predict": 9}, 9),  # llama.cpp generates nine
         ({"max_tokens": 9, "n_predict": 3}, 9),
         ({"n_predict": 3}, 3),
-        ({"max_completion_tokens": 3, "max_tokens": 9}, 3),
+        ({"max_completion_tokens": 3, "max_tokens": 9}, 9),  # vLLM takes the newer name, others the older one
         ({"max_tokens": 3, "n_predict": -1}, None),
         ({"max_tokens": -1}, None),
         ({"max_tokens": 3, "n_cmpl": 4}, 12),

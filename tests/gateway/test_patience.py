@@ -53,7 +53,9 @@ async def test_nothing_is_expected_while_somebody_else_is_waited_for() -> None:
         patience.rest()
         await asyncio.sleep(0.2)
 
-    async def silent() -> None:
+
+async def test_it_begins_anew_when_nobody_else_is_waited_for_any_more() -> None:
+    async def hears_once() -> None:
         async with Patience(0.01) as patience:
             patience.rest()
             await asyncio.sleep(0.1)
@@ -61,4 +63,4 @@ async def test_nothing_is_expected_while_somebody_else_is_waited_for() -> None:
             await asyncio.Event().wait()
 
     with pytest.raises(TimeoutError):
-        await silent()
+        await hears_once()

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longproof.domain.kv_event import KvCleared, KvEvent, KvGap, KvRemoved, KvStored, Tier
-from longproof.policy.contents import ToldContents
 from longproof.policy.hashing import block_names
 from longproof.policy.prefix import PrefixIndex
+from longproof.policy.told import ToldContents
 
 
 def _index(**limits: int) -> PrefixIndex:
