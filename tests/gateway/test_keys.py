@@ -100,8 +100,13 @@ async def test_a_model_is_neither_shown_nor_served_when_a_key_may_not_use_it(she
         refused = await gateway.chat(headers=key)
         async with gateway.session.get(f"{gateway.url}/v1/models", headers=key) as response:
             shown = (await response.json())["data"]
+        async with gateway.session.get(f"{gateway.url}/v1/models/{MODEL}", headers=key) as response:
+            hidden = (await response.json())["error"]["message"]
+        said = (await refused.json())["error"]["message"]
     assert refused.status == 403
+    assert said == f"this key may not use '{MODEL}'; it may use: other"
     assert shown == []
+    assert hidden.endswith("served are: none")
 
 
 async def test_the_salt_is_the_tenants_own_when_its_prefixes_are_apart(shell: Start) -> None:

@@ -316,6 +316,46 @@ def test_the_whole_lines_count_when_a_segment_is_torn(tmp_path: Path) -> None:
     assert len(settled_in(tmp_path)) == 1
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\xff\xfe",
+        b"[]",
+        b'["x",{}]',
+        b'["i",{"entry":"x"}]',  # most of it is missing
+        b'["i",[1]]',
+        b'["s",{"entry":"\xff"}]',
+        b'["i",{"entry":"x"',
+    ],
+)
+def test_a_line_is_damaged_when_it_is_no_row(tmp_path: Path, line: bytes) -> None:
+    segment = tmp_path / "journal-0000000001.jsonl"
+    segment.write_bytes(line + b"\n\n")
+    assert read_segment(segment) == ([], 1)
+
+
+def test_a_number_is_no_row_when_it_is_none(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    intent = Intent(
+        entry="g-b-1",
+        gateway="g",
+        request_id="r",
+        tenant="t",
+        key="k",
+        model="m",
+        replica="a",
+        pool="p",
+        input_tokens=5,
+        allowance_tokens=6,
+        at_unix_ns=7,
+    )
+    journal.append(intent)
+    (segment,) = journal.closed_segments()
+    assert read_segment(segment) == ([intent], 0)
+    segment.write_bytes(segment.read_bytes().replace(b'"input_tokens":5', b'"input_tokens":5.5'))
+    assert read_segment(segment) == ([], 1)
+
+
 def test_takings_are_the_sum_of_the_bills(tmp_path: Path) -> None:
     meter = meter_in(tmp_path)
     meter.start()

@@ -56,7 +56,7 @@ def test_a_deadline_is_refused_early_when_it_cannot_be_met_and_ends_a_wait_when_
     assert gateway.on_tick(30 * S - 1) == []
     (late,) = gateway.on_tick(30 * S)
     assert isinstance(late, Refusal)
-    assert (late.id, late.status, late.code) == ("c", 503, "deadline_passed")
+    assert (late.id, late.status, late.code, late.limit) == ("c", 503, "deadline_passed", 30_000)
     assert late.retry_after_ns is not None
 
 
@@ -66,8 +66,21 @@ def test_nobody_waits_longer_than_the_longest_wait() -> None:
     gateway.on_arrival(arrival("b", 90), 0)
     (refused,) = gateway.on_tick(60 * S)
     assert isinstance(refused, Refusal)
-    assert (refused.status, refused.code) == (503, "queue_timeout")
+    assert (refused.status, refused.code, refused.limit, refused.actual) == (503, "queue_timeout", 60_000, 60_000)
     assert gateway.on_finish("a", DONE, 61 * S) == []
+
+
+def test_the_longest_wait_ends_it_when_its_time_came_while_an_engine_had_it() -> None:
+    gateway = controller_of(queue=QueueRule(longest_wait_ns=60 * S))
+    gateway.on_arrival(arrival("a", 100), 0)
+    assert isinstance(gateway.on_arrival(arrival("b", 90), 0), Wait)
+    (sent,) = gateway.on_finish("a", DONE, 10 * S)
+    assert isinstance(sent, Dispatch)
+    assert gateway.on_tick(70 * S) == []  # it does not wait
+    assert gateway.on_refused_by_engine("b", S, 80 * S) == []  # now it does again
+    (refused,) = gateway.on_tick(80 * S)
+    assert isinstance(refused, Refusal)
+    assert (refused.id, refused.code) == ("b", "queue_timeout")
 
 
 def test_a_tenant_is_refused_when_its_kv_budget_is_spent_and_told_when_it_fills() -> None:

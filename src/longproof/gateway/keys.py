@@ -106,9 +106,8 @@ class KeyRing:
         """One more request of this key; give it back with `leave`. ApiError 403 for a model it may not use, 429 with
         the time until the next may come."""
         if rule.models is not None and model not in rule.models:
-            raise ApiError(
-                Problem(status=403, code="model_not_allowed", message=f"this key may not use '{model}'", param="model")
-            )
+            message = f"this key may not use '{model[:80]}'; it may use: {', '.join(rule.models[:12]) or 'none'}"
+            raise ApiError(Problem(status=403, code="model_not_allowed", message=message, param="model"))
         use = self._uses.setdefault(rule.name, _Use())
         if rule.most_open is not None and use.open >= rule.most_open:
             raise _too_many(

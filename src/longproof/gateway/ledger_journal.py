@@ -18,9 +18,8 @@ import os
 import struct
 import threading
 from pathlib import Path
-from typing import Any
 
-import orjson
+import msgspec
 
 from longproof.gateway.ledger_rows import Intent, Row, Settlement
 
@@ -29,6 +28,12 @@ SLOTS = 32_768
 _SLOT = struct.Struct("<QQQ")
 _LAST_TWO = struct.Struct("<QQ")
 _TAG: dict[type[Row], str] = {Intent: "i", Settlement: "s"}
+_ENCODER = msgspec.json.Encoder()
+_DECODERS = {
+    b'["i",': msgspec.json.Decoder(tuple[str, Intent]),
+    b'["s",': msgspec.json.Decoder(tuple[str, Settlement]),
+}
+"""By the beginning of a line. msgspec makes the row as it reads: a quarter of the time of a dict and then the row."""
 
 
 class Journal:
@@ -51,7 +56,7 @@ class Journal:
 
     def append(self, row: Row) -> None:
         """One row, whole or not at all."""
-        line = orjson.dumps([_TAG[type(row)], row], option=orjson.OPT_APPEND_NEWLINE)
+        line = _ENCODER.encode((_TAG[type(row)], row)) + b"\n"
         with self._lock:
             if self._fd < 0:
                 self._open()
@@ -115,15 +120,10 @@ def read_segment(path: Path) -> tuple[list[Row], int]:
     for line in path.read_bytes().split(b"\n"):
         if line:
             try:
-                rows.append(_row(orjson.loads(line)))
-            except (ValueError, TypeError):
+                rows.append(_DECODERS[line[:5]].decode(line)[1])
+            except (KeyError, msgspec.MsgspecError, UnicodeDecodeError):
                 damaged += 1
     return rows, damaged
-
-
-def _row(parsed: Any) -> Row:
-    tag, values = parsed
-    return Intent(**values) if tag == "i" else Settlement(**values)
 
 
 class Progress:

@@ -20,17 +20,20 @@ class ModelList:
     async def all(self, request: BaseRequest) -> StreamResponse:
         """GET /v1/models."""
         rule = self._keys.rule_of(request.headers.getall("Authorization", ()))
-        entries = [self._entry(name) for name in self._fleet.model_names() if _may(rule, name)]
-        return _json({"object": "list", "data": entries})
+        return _json({"object": "list", "data": [self._entry(name) for name in self._shown_to(rule)]})
 
     async def one(self, request: BaseRequest) -> StreamResponse:
         """GET /v1/models/NAME."""
         rule = self._keys.rule_of(request.headers.getall("Authorization", ()))
         name = request.path.removeprefix("/v1/models/")
-        if name not in self._fleet.model_names() or not _may(rule, name):
-            message = f"the model '{name[:80]}' is not served here"
+        shown = self._shown_to(rule)
+        if name not in shown:
+            message = f"the model '{name[:80]}' is not served here; served are: {', '.join(shown[:12]) or 'none'}"
             raise ApiError(Problem(status=404, code="model_not_found", message=message, param="model"))
         return _json(self._entry(name))
+
+    def _shown_to(self, rule: KeyRule) -> list[str]:
+        return [name for name in self._fleet.model_names() if rule.models is None or name in rule.models]
 
     def _entry(self, name: str) -> dict[str, object]:
         limit = self._fleet.limit_tokens(name)
@@ -43,10 +46,6 @@ class ModelList:
         if limit is not None:
             entry["max_model_len"] = limit
         return entry
-
-
-def _may(rule: KeyRule, name: str) -> bool:
-    return rule.models is None or name in rule.models
 
 
 def _json(value: object) -> Response:

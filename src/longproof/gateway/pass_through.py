@@ -16,9 +16,10 @@ from yarl import URL
 from longproof.clock import NS_PER_S, Clock
 from longproof.engines.json_fields import as_text
 from longproof.gateway.answers import engine_problem, whole_body
+from longproof.gateway.body_object import body_object
 from longproof.gateway.errors import ApiError, Problem, bad_request
 from longproof.gateway.fleet import Fleet, Replica
-from longproof.gateway.intake import Intake, json_object
+from longproof.gateway.intake import Intake
 from longproof.gateway.keys import KeyRing
 from longproof.gateway.routes import not_found
 from longproof.gateway.upstream import Answer, Lost, Unreached, retry_after_ns
@@ -88,7 +89,7 @@ class PassThrough:
         held = len(body)
         try:
             held += await self._intake.weigh(body)
-            model, replicas = self._serving(body, request.query.get("model"))
+            model, replicas = await self._serving(body, request.query.get("model"))
             self._keys.enter(rule, model, self._clock.now_ns())
             try:
                 async with asyncio.timeout(self._timeout_s):
@@ -101,9 +102,9 @@ class PassThrough:
         finally:
             self._intake.release(held)
 
-    def _serving(self, body: bytes, asked: str | None) -> tuple[str, tuple[Replica, ...]]:
+    async def _serving(self, body: bytes, asked: str | None) -> tuple[str, tuple[Replica, ...]]:
         """The replicas of the model that the body or the query names; where none does, all that serve the only one."""
-        fields = json_object(body) if body else {}
+        fields = await body_object(self._intake, body) if body else {}
         self._intake.fields.require(fields)
         names = self._fleet.model_names()
         model = as_text(fields.get("model")) or asked or (names[0] if len(names) == 1 else None)

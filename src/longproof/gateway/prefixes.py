@@ -16,6 +16,7 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from longproof.clock import NS_PER_S
 from longproof.domain.request import Route
+from longproof.gateway.body_object import body_object
 from longproof.gateway.errors import ApiError, Problem, bad_request
 from longproof.gateway.fleet import Fleet
 from longproof.gateway.intake import Intake, parsed
@@ -49,11 +50,11 @@ class PrefixRoutes:
         """PUT /v1/prefixes/NAME: 201 for a new one, 200 for one replaced."""
         rule, name = self._admin(request), _named(request)
         new = name not in self._prefixes.kept
-        body = await self._intake.read(request)
+        body = await self._intake.read(request, rule.name)
         held = len(body)
         try:
             held += await self._intake.weigh(body)
-            content = self._content(name, body, rule)
+            content = await self._content(name, body, rule)
             caches = self._caches(content.model)
             if not caches:
                 message = f"no replica that serves '{content.model}' is up; the prefix cannot be warmed"
@@ -106,9 +107,10 @@ class PrefixRoutes:
             raise ApiError(Problem(status=403, code="not_admin", message=message))
         return rule
 
-    def _content(self, name: str, body: bytes, rule: KeyRule) -> Content:
-        route = Route.CHAT if b'"messages"' in body else Route.COMPLETIONS
-        ask = parsed(body, route, request_id=f"pin-{name}", rule=self._intake.fields)
+    async def _content(self, name: str, body: bytes, rule: KeyRule) -> Content:
+        fields = await body_object(self._intake, body)
+        route = Route.CHAT if "messages" in fields else Route.COMPLETIONS
+        ask = parsed(body, route, request_id=f"pin-{name}", rule=self._intake.fields, fields=fields)
         served = self._fleet.serving(ask.model)
         copies = ask.fields.get("copies", 1)
         if isinstance(copies, bool) or not isinstance(copies, int) or not 1 <= copies <= len(served):

@@ -25,12 +25,10 @@ _log = logging.getLogger("longproof.gateway")
 
 @dataclass(slots=True)
 class Routes:
-    """`exact` by method and path, then the first of `prefixes` (with their trailing slash) the path begins with, then
-    `otherwise`."""
+    """`exact` by method and path, then the first of `prefixes` (with their trailing slash) the path begins with."""
 
     exact: dict[tuple[str, str], Endpoint] = field(default_factory=dict[tuple[str, str], Endpoint])
     prefixes: list[tuple[str, str, Endpoint]] = field(default_factory=list[tuple[str, str, Endpoint]])
-    otherwise: Endpoint | None = None
     open: int = 0
     """Requests that are being answered."""
     asked: int = 0
@@ -65,8 +63,6 @@ class Routes:
         if allowed:
             message = f"{path} takes {', '.join(allowed)}, not {method[:16]}"
             raise ApiError(Problem(status=405, code="method_not_allowed", message=message, allow=tuple(allowed)))
-        if self.otherwise is not None:
-            return self.otherwise
         raise not_found(method, path)
 
     async def __call__(self, request: BaseRequest) -> StreamResponse:

@@ -266,6 +266,25 @@ class Capacity:
     notes: tuple[str, ...] = ()
 
 
+def unknown_capacity(
+    engine: PlanEngine, block_tokens: int, need: RequestNeed, reason: Unknown | None = None, notes: tuple[str, ...] = ()
+) -> Capacity:
+    """What a request needs is known, and what there is for it is not; without a `reason`, for want of a budget."""
+    why = _NO_BUDGET if reason is None else reason
+    return Capacity(
+        engine=engine,
+        block_tokens=block_tokens,
+        stages=(),
+        binding=None,
+        report=EngineReport(),
+        need=need,
+        concurrency=why,
+        tokens=why,
+        longest_request_tokens=why,
+        notes=notes,
+    )
+
+
 def same_budget(layout: Layout, available_bytes: int, source: str) -> tuple[RankBudget, ...]:
     """One budget per stage and tensor-parallel rank, all of `available_bytes`."""
     return tuple(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from longproof.domain.measure import Measured, Reading, Unknown, derived, value_or_none
+from longproof.domain.measure import Reading, Unknown, derived, value_or_none
 from longproof.geometry.model import ModelGeometry
 from longproof.plan.capacity import (
     Capacity,
@@ -24,6 +24,7 @@ from longproof.plan.capacity import (
     Refusal,
     RequestNeed,
     StageCapacity,
+    unknown_capacity,
 )
 from longproof.plan.sglang_cells import (
     StageCells,
@@ -115,7 +116,7 @@ def plan_sglang(
     page = page_tokens(geometry, launch)
     if has_compressed(geometry):
         need = RequestNeed(request_tokens=context, blocks=0, total_bytes=0)
-        return _unknown(page, need, _COMPRESSED)
+        return unknown_capacity(PlanEngine.SGLANG, page, need, _COMPRESSED)
     cells = stage_cells(geometry, launch, draft=draft)
     per_slot = max(stage.state_bytes for stage in cells)  # the largest stage's share is charged on all
     rest = min((budget.available_bytes for budget in budgets), default=None)
@@ -127,7 +128,7 @@ def plan_sglang(
         rest -= slot_plan.taken_bytes
     tokens = _pool_tokens(cells, rest, page, launch)
     if isinstance(tokens, Unknown):
-        return _unknown(page, need, tokens)
+        return unknown_capacity(PlanEngine.SGLANG, page, need, tokens)
     total, binding_stage = tokens
     swa = int(total * launch.sglang.swa_full_tokens_ratio) // page * page if any(stage.swa for stage in cells) else None
     if swa is not None and all(not stage.full for stage in cells):
@@ -366,18 +367,3 @@ def _notes(
     elif window_tokens(geometry) and geometry.architecture == "":
         notes.append("the architecture is not named: windowed layers were given a pool of their own")
     return tuple(notes)
-
-
-def _unknown(page: int, need: RequestNeed, reason: Unknown) -> Capacity:
-    nothing: Measured[float] | Unknown = reason
-    return Capacity(
-        engine=PlanEngine.SGLANG,
-        block_tokens=page,
-        stages=(),
-        binding=None,
-        report=EngineReport(),
-        need=need,
-        concurrency=nothing,
-        tokens=reason,
-        longest_request_tokens=reason,
-    )

@@ -27,6 +27,7 @@ from longproof.plan.capacity import (
     Refusal,
     RequestNeed,
     StageCapacity,
+    unknown_capacity,
 )
 
 DEFAULT_BLOCK_TOKENS = 32
@@ -64,17 +65,7 @@ def plan_trtllm(geometry: ModelGeometry, launch: Launch, budgets: tuple[RankBudg
     if unmodelled is None and widest == 0:
         unmodelled = Unknown(reason="no layer keeps a cache that grows with tokens")
     if unmodelled is not None:
-        return Capacity(
-            engine=PlanEngine.TENSORRT_LLM,
-            block_tokens=block,
-            stages=(),
-            binding=None,
-            report=EngineReport(),
-            need=need,
-            concurrency=unmodelled,
-            tokens=unmodelled,
-            longest_request_tokens=unmodelled,
-        )
+        return unknown_capacity(PlanEngine.TENSORRT_LLM, block, need, unmodelled)
     caching = [i for i, budget in enumerate(budgets) if stages[budget.stage].bytes_per_token]  # others limit nothing
     binding = min(caching, key=lambda i: budgets[i].available_bytes / stages[budgets[i].stage].bytes_per_token)
     least = budgets[binding]

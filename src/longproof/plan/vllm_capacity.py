@@ -23,6 +23,7 @@ from longproof.plan.capacity import (
     Refusal,
     RequestNeed,
     StageCapacity,
+    unknown_capacity,
 )
 from longproof.plan.vllm_defaults import default_num_seqs
 from longproof.plan.vllm_need import group_needs, longest_fitting
@@ -47,15 +48,7 @@ def plan_vllm(geometry: ModelGeometry, launch: Launch, budgets: Sequence[RankBud
     notes = _notes(pool, launch)
     first_block = min((g.spec.block_tokens for g in pool.groups), default=0)
     if binding is None:
-        return Capacity(
-            engine=PlanEngine.VLLM,
-            block_tokens=first_block,
-            stages=(),
-            binding=None,
-            report=EngineReport(),
-            need=need,
-            notes=notes,
-        )
+        return unknown_capacity(PlanEngine.VLLM, first_block, need, notes=notes)
     blocks = stages[binding].pools[0].units
     concurrency = blocks / need.blocks if need.blocks else 0.0
     return Capacity(

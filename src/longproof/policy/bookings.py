@@ -176,6 +176,7 @@ class Bookings:
         self._ended_there(request, None, now_ns, kept=False)
         self.leave(request, now_ns)
         request.phase = Phase.DECIDING  # also where its replica had forgotten it before
+        request.watched = False  # its time may have come while it was there, where nobody waits
 
     def ended(self, request: Request, end: Ended, now_ns: int) -> None:
         """It is over at its engine: its tenant's service is corrected, and the router told what is cached now."""

@@ -174,8 +174,11 @@ class Entrance:
 
     def late(self, request: Request, group: Group, now_ns: int, *, deadline: bool) -> Refusal:
         """It has waited as long as it may."""
-        waited_ns, wait_ns = now_ns - request.ticket.arrived_ns, self.typical_wait_ns(group, now_ns)
-        return refusals.waited_too_long(request.arrival, waited_ns, wait_ns, deadline=deadline)
+        arrival, arrived_ns, limit_ns = request.arrival, request.ticket.arrived_ns, self.config.queue.longest_wait_ns
+        if deadline and arrival.deadline_ns is not None:
+            limit_ns = max(0, arrival.deadline_ns - arrived_ns)
+        wait_ns = self.typical_wait_ns(group, now_ns)
+        return refusals.waited_too_long(arrival, now_ns - arrived_ns, limit_ns, wait_ns, deadline=deadline)
 
     def typical_wait_ns(self, group: Group, now_ns: int) -> int | None:
         """When the next of the group's replicas frees what an average request holds, by its ledger's drain rate; None

@@ -161,14 +161,15 @@ def too_cold(arrival: Arrival, cached_tokens: int, least_share: float, scores: t
     )
 
 
-def waited_too_long(arrival: Arrival, waited_ns: int, wait_ns: int | None, *, deadline: bool) -> Refusal:
-    """It waited until its deadline, or as long as anybody may."""
+def waited_too_long(arrival: Arrival, waited_ns: int, limit_ns: int, wait_ns: int | None, *, deadline: bool) -> Refusal:
+    """It waited until its deadline, or as long as anybody may: `limit_ns`. `wait_ns`: what others wait now."""
     why = "until its deadline" if deadline else f"for {format_ns(waited_ns)}, as long as any request may"
     return Refusal(
         id=arrival.id,
         status=UNAVAILABLE,
         code="deadline_passed" if deadline else "queue_timeout",
         reason=f"it waited {why}",
+        limit=limit_ns // NS_PER_MS,
         actual=waited_ns // NS_PER_MS,
         unit="ms",
         retry_after_ns=retry_after_ns(wait_ns),
