@@ -114,6 +114,18 @@ def test_blocks_are_counted_once_when_they_are_told_while_a_request_uses_them() 
     assert len(contents) == 100
 
 
+def test_blocks_in_use_are_counted_when_the_engine_evicts_them_all_the_same() -> None:
+    contents, blocks = ToldContents(), tuple(range(1, 101))
+    contents.store(blocks, Tier.DEVICE, ROOM)
+    contents.use((*blocks[:50], 501), ROOM)
+    contents.remove(tuple(reversed(blocks[30:])), Tier.DEVICE)
+    assert len(contents) == 51  # it waits at the engine, which has 30 of its blocks left
+    contents.store((*blocks[30:50], 501), Tier.DEVICE, ROOM)
+    assert len(contents) == 51
+    contents.unuse((*blocks[:50], 501), kept=True)
+    assert len(contents) == 51
+
+
 def test_blocks_beyond_a_hole_are_counted_once_when_the_hole_is_filled() -> None:
     contents, blocks = ToldContents(), tuple(range(1, 41))
     contents.store(blocks[10:], Tier.DEVICE, ROOM)

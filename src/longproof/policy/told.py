@@ -8,7 +8,8 @@ its end is removed, which is the order in which engines evict, a prompt that has
 whole. Any other change makes single blocks of what is left of it, which are looked up one by one.
 
 What running requests use counts as known once. How much of that was told is followed along each run, in the order in
-which an engine stores a prompt; a block that was told out of that order counts twice until the request ends.
+which an engine stores a prompt and evicts it, last block first; a block that was told or removed out of that order
+counts twice, or not at all, until the request ends.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class ToldContents:
         self._uses.children = {}
         self._awaited: dict[int, Run] = {}
         """The next block to be told of each run in use, where there is one."""
+        self._last_told: dict[int, Run] = {}
+        """The last one told of each, which is the first that an engine removes."""
         self._untold = 0
         """Blocks in use that were not told."""
 
@@ -85,26 +88,28 @@ class ToldContents:
         return len(new) - fits
 
     def remove(self, blocks: Sequence[int], tier: Tier) -> None:
-        marks, bit = self._marks, _BIT[tier]
+        marks, last_told, bit = self._marks, self._last_told, _BIT[tier]
         for name in blocks:
             known = marks.get(name, 0)
             if isinstance(known, int):
                 if known & ~bit:
                     marks[name] = known & ~bit
-                else:
-                    marks.pop(name, None)
+                    continue
+                marks.pop(name, None)
             elif bit == _DEVICE:
                 if known.names[-1] == name:
                     del known.names[-1]
                 else:
                     self._break(known)
                 del marks[name]
+            if name in last_told:
+                self._was_removed(last_told[name])
 
     def clear(self) -> None:
         self._marks = {}
         self._far_seen = False
         self._untold = 0
-        self._awaited = {}
+        self._awaited, self._last_told = {}, {}
         for run in all_below(self._uses):
             run.told = 0
             self._untold += len(run.names)
@@ -215,7 +220,8 @@ class ToldContents:
     def _was_told(self, blocks: Sequence[int]) -> None:
         """What running requests wait to be told of begins there, or does not."""
         at = 0
-        while at < len(blocks) and (run := self._awaited.pop(blocks[at], None)) is not None:
+        while at < len(blocks) and (run := self._awaited.get(blocks[at])) is not None:
+            self._await_no_more(run)
             shared = shared_blocks(run.names, run.told, blocks, at)
             run.told += shared
             more = 1
@@ -227,13 +233,25 @@ class ToldContents:
             self._untold -= shared
             self._await(run)
 
+    def _was_removed(self, run: Run) -> None:
+        """The last block that was told of it, though it is in use; and others before it, perhaps, that went earlier."""
+        self._await_no_more(run)
+        while run.told and run.names[run.told - 1] not in self._marks:
+            run.told -= 1
+            self._untold += 1
+        self._await(run)
+
     def _await(self, run: Run) -> None:
         if run.told < len(run.names):
             self._awaited[run.names[run.told]] = run
+        if run.told:
+            self._last_told[run.names[run.told - 1]] = run
 
     def _await_no_more(self, run: Run) -> None:
         if run.told < len(run.names):
             self._awaited.pop(run.names[run.told], None)
+        if run.told:
+            self._last_told.pop(run.names[run.told - 1], None)
 
     def _cut(self, run: Run, at: int) -> Run:
         self._await_no_more(run)
