@@ -41,12 +41,11 @@ def plot(
         done = [s for s in turn.seen if s.kind == "chat" and s.done and len(s.at) > 1]
         pace.scatter([s.at[0] for s in done], [s.tpot_s * 1e3 for s in done], s=12, color="#1f6fb4", linewidths=0)
         wait.scatter([s.sent_s for s in done], [s.ttft_s for s in done], s=12, color="#1f6fb4", linewidths=0)
-        wait.set_ylim(bottom=0)
         pace.axhline(target * idle, color="#a33", linewidth=1, linestyle="--")
         pace.set_yscale("log")
         every = found[arm]
         of = "" if replicas == 1 else ", two replicas" if arm == "without" else ", one replica for the long"
-        pace.set_title(f"{arm} the gateway{of}: {every['preemptions']} preemptions in all turns", fontsize=10)
+        pace.set_title(f"{arm} the gateway{of}\n{every['preemptions']} preemptions in all turns", fontsize=10)
         usage.plot([r["at_s"] for r in turn.samples], [100 * r[USAGE] for r in turn.samples], color="#1f6fb4")
         moments = zip(turn.samples, turn.samples[1:], strict=False)
         moves = [b["at_s"] for a, b in moments if b[PREEMPTIONS] > a[PREEMPTIONS]]
@@ -63,6 +62,7 @@ def plot(
             ax.spines[["top", "right"]].set_visible(False)
             ax.grid(axis="y", color="#ddd", linewidth=0.6)
             ax.set_axisbelow(True)
+    axes[1][0].set_ylim(bottom=0)  # both columns': set before the second is drawn, it would cut that off
     axes[0][0].set_ylabel("chats: ms per\noutput token")
     axes[0][0].annotate(
         f"{target} × p99 of idle", (end, target * idle), ha="right", va="bottom", fontsize=8, color="#a33"

@@ -84,9 +84,9 @@ def test_the_plot_is_drawn(protection: ModuleType, tmp_path: Path) -> None:
 
 def test_what_is_promised_rests_on_the_idle_turn(protection: ModuleType) -> None:
     idle = turn(protection, "idle", 0.02, 0, giants=0)
-    assert protection.promised_ms(idle, "auto") == pytest.approx(25)
-    assert protection.promised_ms(idle, "30ms") == pytest.approx(30)
-    assert protection.promised_ms(idle, "none") is None
+    assert protection.promised_ms(idle, "auto", 1.25) == pytest.approx(25)
+    assert protection.promised_ms(idle, "30ms", 1.25) == pytest.approx(30)
+    assert protection.promised_ms(idle, "none", 1.25) is None
 
 
 @pytest.mark.parametrize("urls", [["http://a"], ["http://a", "http://b"]])

@@ -129,3 +129,12 @@ def test_a_gate_without_requirements_says_what_to_add(here: Path, capsys: pytest
 
 def test_no_url_at_all_says_what_one_looks_like(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told(capsys, "prove", "not a url")
+
+
+@pytest.mark.parametrize("option", [("--slots", "4"), ("--model", "x.gguf"), ("--threads", "2")])
+def test_an_option_of_the_embedded_engine_is_refused_where_it_would_do_nothing(
+    here: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, str]
+) -> None:
+    (here / "fleet.toml").write_text('[[replica]]\nurl = "http://127.0.0.1:9"\n')
+    assert "without a file" in told(capsys, "serve", "fleet.toml", *option)
+    assert "embedded engine" in told(capsys, "serve", "--engines", "http://127.0.0.1:9", *option)

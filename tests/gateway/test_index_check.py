@@ -102,6 +102,7 @@ async def fleet(
     wait_s: float = 1.0,
     doubt: str = "",
     lies: tuple[Lie, ...] = (),
+    credit: Callable[[str], tuple[int, int] | None] = lambda _: None,
 ) -> AsyncIterator[Fleet]:
     lying = lying_engine(Behaviour(dialect=VLLM, model=MODEL, kv_events=events, lies=lies))
     async with lying as url:
@@ -131,7 +132,7 @@ async def fleet(
         watched = Watched(name="a", engine=engine, connect=lambda: connect(url), sources=(source,), probed=probed)
         rules = WatchRules(
             every_s=0.05,
-            check=CheckRules(count=counting.by_tokens, wait_s=wait_s, retry_s=0.2),
+            check=CheckRules(count=counting.by_tokens, credit=credit, wait_s=wait_s, retry_s=0.2),
             trust=lambda _, good: trusted.append(good),
             doubt=lambda _: doubt,
         )
@@ -228,6 +229,15 @@ async def test_ok_again_and_trusted_when_the_engine_comes_back_as_it_should_be()
         await until(lambda: ReplicaState.RESTARTED in found.controller.states)
         await until(lambda: found.health()[0] is IndexState.OK)
         assert found.watch.why_down("a") == ""
+
+
+async def test_degraded_by_credit_when_replies_do_not_find_what_the_index_promised() -> None:  # vllm#49125
+    promised = [(0, 0)]
+    async with fleet(KvEvents(), wait_s=5, credit=lambda _: promised[0]) as found:
+        await found.becomes(IndexState.OK)
+        promised[0] = (1_000, 10)
+        await found.becomes(IndexState.DEGRADED, "of 1,000 blocks that the index promised, replies used 10")
+        await until(lambda: found.trusted[-1:] == [False])
 
 
 async def test_a_probe_cannot_be_made_when_nobody_counts() -> None:

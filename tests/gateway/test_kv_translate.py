@@ -53,6 +53,25 @@ def run(translator: Translator, *events: WireEvent) -> list[KvEvent]:
 IDS = list(range(100, 148))
 
 
+def test_blocks_are_told_at_once_when_the_engine_tells_them_one_by_one() -> None:
+    pages = [stored(IDS[at : at + 8], size=8, first_key=at, parent=at - 8 if at else None) for at in range(0, 48, 8)]
+    other = stored(IDS[:8], size=8, first_key=100, salt="of another tenant")
+    far = stored(IDS[40:48], size=8, first_key=40, parent=32, tier=Tier.HOST)
+    state = FeedState(source=KvSource(replica="a", endpoint="tcp://h:1"), translator=Translator(block_tokens=8))
+    events = take(state, 0, Batch(at_s=1.0, events=(*pages[:4], removed(24), *pages[3:], other, far)))
+    names = block_names(IDS, block_tokens=8)
+    assert (
+        events
+        == [
+            KvStored(blocks=names[:4]),
+            KvRemoved(blocks=names[3:4]),
+            KvStored(blocks=names[3:]),  # in order again, and whatever comes between keeps its place
+            KvStored(blocks=block_names(IDS[:8], block_tokens=8, salt="of another tenant")),
+            KvStored(blocks=names[5:], tier=Tier.HOST),
+        ]
+    )
+
+
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16, 48])
 def test_names_are_those_of_the_tokens_when_blocks_are_of_any_fitting_size(size: int) -> None:
     translator = Translator(block_tokens=8)

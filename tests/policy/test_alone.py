@@ -10,6 +10,8 @@ from longproof.policy.actions import Dispatch, Wait
 from longproof.policy.arrivals import Ended, EndKind
 from longproof.policy.controller import Controller
 from longproof.policy.controller_config import ControllerConfig, QueueRule, ReplicaRule, SloRule
+from longproof.policy.pools import PoolRule
+from longproof.policy.routing import PrefixRouter, RoutingRule
 from longproof.testing.controllers import MS, LeastBacklog, S, arrival, replica_rule
 
 DONE = Ended(kind=EndKind.COMPLETED)
@@ -154,3 +156,49 @@ def test_it_answers_alone_as_well_when_that_is_soon_done() -> None:
     gateway.on_arrival(arrival("a", 20, 10), S)
     assert gateway.on_first_token("giant", 5 * S) == []
     assert [action.id for action in gateway.on_finish("giant", DONE, 6 * S)] == ["a"]
+
+
+# ── with a pool for the long ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pooled() -> Controller:
+    """A replica for short requests and one for long ones, and chats about."""
+    router = PrefixRouter(RoutingRule(pools=PoolRule(long_from_tokens=1_000, long_pool="long")))
+    rules = [replace(rule_of(name), pool=name) for name in ("short", "long")]
+    for rule in rules:
+        router.follow(rule.name, block_tokens=rule.block_tokens, cache_blocks=10_000, events=False)
+    queue = QueueRule(age_bound_ns=10 * S, overdue_share=0.5)
+    return Controller(ControllerConfig(replicas=tuple(rules), slo=SloRule(itl_ns=50 * MS), queue=queue), router)
+
+
+def test_it_waits_for_its_own_pool_when_the_one_for_chats_has_no_streams() -> None:
+    gateway = pooled()
+    where = {}
+    for name in ("a", "b"):
+        sent = gateway.on_arrival(arrival(name, 20, 100), 0)
+        assert isinstance(sent, Dispatch)
+        where[sent.replica] = name
+        gateway.on_first_token(name, 20 * MS)
+    gateway.on_finish(where["short"], DONE, S)
+    assert isinstance(gateway.on_arrival(arrival("giant", 5_000, 1_000), 2 * S), Wait)
+    (sent,) = gateway.on_finish(where["long"], DONE, 3 * S)
+    assert isinstance(sent, Dispatch)
+    assert (sent.id, sent.replica) == ("giant", "long")
+
+
+def test_chats_keep_their_replica_when_a_second_giant_is_overdue_beside_the_first() -> None:
+    gateway = pooled()
+    assert isinstance(gateway.on_arrival(arrival("chat", 20, 100), 0), Dispatch)
+    gateway.on_finish("chat", DONE, S)
+    first = gateway.on_arrival(arrival("first", 7_000, 1_000), S)
+    assert isinstance(first, Dispatch)
+    assert first.replica == "long"
+    assert isinstance(gateway.on_arrival(arrival("second", 1_500, 1_000), S), Wait)
+    streaming(gateway, "a", 2 * S)
+    assert gateway.on_tick(12 * S) == []  # overdue since 11 s, and not sent beside the stream
+    assert gateway.snapshot(12 * S).replicas[0].emptying_for is None
+    streaming(gateway, "b", 13 * S)
+    assert gateway.on_finish("a", DONE, 14 * S) == []
+    assert gateway.on_finish("b", DONE, 14 * S) == []
+    assert [action.id for action in gateway.on_first_token("first", 21 * S)] == []
+    assert [action.id for action in gateway.on_finish("first", DONE, 40 * S)] == ["second"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from longproof.domain.kv_event import Tier
-from longproof.policy.contents import NO_MATCH, Contents, GuessedContents, Match, ToldContents
+from longproof.policy.contents import NO_MATCH, Contents, Match
+from longproof.policy.guessed import GuessedContents
+from longproof.policy.told import ToldContents
 
 ROOM = 1_000_000
 KINDS = [ToldContents, lambda: GuessedContents(10_000)]
@@ -71,32 +71,55 @@ def test_a_shared_block_stays_until_the_last_request_has_ended_when_two_use_it(k
     assert len(contents) == 0
 
 
-@kinds
-@given(data=st.data())
-def test_contents_end_as_a_set_would_when_anything_happens_in_any_order(
-    kind: Callable[[], Contents], data: st.DataObject
-) -> None:
-    contents, held = kind(), set[int]()
-    uses: list[tuple[int, ...]] = []
-    names = st.lists(st.integers(1, 12), min_size=1, max_size=6, unique=True).map(tuple)
-    for action in data.draw(st.lists(st.sampled_from(["store", "remove", "clear", "use", "unuse"]), max_size=30)):
-        if action == "store":
-            contents.store(blocks := data.draw(names), Tier.DEVICE, ROOM)
-            held |= set(blocks)
-        elif action == "remove":
-            contents.remove(blocks := data.draw(names), Tier.DEVICE)
-            held -= set(blocks)
-        elif action == "clear":
-            contents.clear()
-            held = set()
-        elif action == "use":
-            contents.use(blocks := data.draw(names), ROOM)
-            uses.append(blocks)
-        elif uses:
-            contents.unuse(uses.pop(0), kept=False)
-        present = held | {name for blocks in uses for name in blocks}
-        assert len(contents) == len(present)
-        assert {name for name in range(1, 13) if contents.match((name,)).blocks} == present
+def test_single_blocks_are_known_as_in_a_set_when_they_are_told_in_any_order() -> None:
+    contents = ToldContents()
+    contents.store((3, 1, 7), Tier.DEVICE, ROOM)
+    contents.store((1, 2), Tier.DEVICE, ROOM)
+    contents.remove((7, 3, 9), Tier.DEVICE)
+    assert {name for name in range(10) if contents.match((name,)).blocks} == {1, 2}
+    assert len(contents) == 2
+
+
+def test_a_hole_is_never_credited_when_blocks_go_out_of_order() -> None:
+    contents, blocks = ToldContents(), tuple(range(1, 101))
+    contents.store(blocks, Tier.DEVICE, ROOM)
+    contents.remove((100, 99, 98), Tier.DEVICE)  # as engines evict
+    assert contents.match(blocks).blocks == 97
+    contents.remove((41,), Tier.DEVICE)
+    assert contents.match(blocks).blocks == 40
+    contents.store((41,), Tier.DEVICE, ROOM)
+    assert contents.match(blocks).blocks == 97
+    contents.store(blocks[60:], Tier.HOST, ROOM)
+    assert contents.match(blocks) == Match(device_blocks=97, host_blocks=3)
+
+
+def test_blocks_are_counted_once_when_they_are_told_while_a_request_uses_them() -> None:
+    contents, blocks = ToldContents(), tuple(range(1, 101))
+    contents.store(blocks[:20], Tier.DEVICE, ROOM)
+    contents.use(blocks, ROOM)
+    assert len(contents) == 100  # 20 were told, 80 are on their way
+    other = (*blocks[:50], 501, 502)
+    contents.use(other, ROOM)
+    for start in range(20, 60, 20):
+        contents.store(blocks[start : start + 20], Tier.DEVICE, ROOM)
+        assert len(contents) == 102
+    contents.unuse(other, kept=False)  # 501 and 502 were never told
+    assert len(contents) == 100
+    contents.use(blocks[:70], ROOM)
+    contents.unuse(blocks[:70], kept=False)
+    for start in range(60, 100, 20):
+        contents.store(blocks[start : start + 20], Tier.DEVICE, ROOM)
+        assert len(contents) == 100
+    contents.unuse(blocks, kept=True)
+    assert len(contents) == 100
+
+
+def test_blocks_beyond_a_hole_are_counted_once_when_the_hole_is_filled() -> None:
+    contents, blocks = ToldContents(), tuple(range(1, 41))
+    contents.store(blocks[10:], Tier.DEVICE, ROOM)
+    contents.use(blocks, ROOM)
+    contents.store(blocks[:10], Tier.DEVICE, ROOM)
+    assert len(contents) == 40
 
 
 def test_blocks_beyond_the_room_are_left_out_when_a_replica_tells_of_more() -> None:
@@ -115,7 +138,7 @@ def test_tiers_are_counted_apart_when_a_prefix_lies_on_several() -> None:
     assert contents.match((1, 2, 3, 4, 5)) == Match(device_blocks=1, host_blocks=1, disk_blocks=2)
     contents.remove((1, 2), Tier.HOST)
     assert contents.match((1, 2, 3, 4)) == Match(device_blocks=1, host_blocks=0, disk_blocks=3)
-    contents.use((2,), ROOM)  # a running request brings it to the device
+    contents.use((1, 2), ROOM)  # a running request brings it to the device
     assert contents.match((1, 2, 3, 4)).device_blocks == 2
 
 
@@ -127,9 +150,75 @@ def test_the_least_recently_used_goes_first_when_nothing_is_told() -> None:
     contents.unuse((3, 4), kept=True)
     contents.store((1,), Tier.DEVICE, ROOM)  # used again
     contents.store((5,), Tier.DEVICE, ROOM)  # 2 is the oldest
-    assert [contents.match((name,)).blocks for name in (1, 2, 3, 4, 5)] == [1, 0, 1, 1, 1]
+    assert [contents.match(chain).blocks for chain in ((1, 2), (3, 4), (5,))] == [1, 2, 1]
     contents.store((6,), Tier.DEVICE, ROOM)  # of 3 and 4, brought by one prompt, the later block goes first
-    assert [contents.match((name,)).blocks for name in (3, 4, 6)] == [1, 0, 1]
+    assert [contents.match(chain).blocks for chain in ((1, 2), (3, 4), (5,), (6,))] == [1, 1, 1, 1]
+
+
+def test_what_follows_is_forgotten_too_when_a_guessed_block_is_removed() -> None:
+    contents = GuessedContents(100)
+    contents.store((1, 2, 3, 4), Tier.DEVICE, ROOM)
+    contents.store((1, 2, 3, 5), Tier.DEVICE, ROOM)
+    contents.use((1, 2, 6), ROOM)
+    contents.remove((2,), Tier.DEVICE)
+    assert len(contents) == 3  # 1, and what is in use
+    assert contents.match((1, 2, 3, 4)).blocks == 2
+    contents.unuse((1, 2, 6), kept=False)
+    assert contents.match((1, 2, 3, 4)).blocks == len(contents) == 1
+    contents.store((1, 2, 3, 4), Tier.DEVICE, ROOM)
+    contents.store((1, 2, 3, 5), Tier.DEVICE, ROOM)
+    contents.remove((3,), Tier.DEVICE)
+    assert contents.match((1, 2, 3, 4)).blocks == len(contents) == 2
+
+
+def test_blocks_that_were_never_prefilled_are_gone_when_the_last_of_their_requests_ends() -> None:
+    contents = GuessedContents(100)
+    contents.store((1, 2), Tier.DEVICE, ROOM)
+    contents.use((1, 2, 3), ROOM)
+    contents.use((1, 2, 3), ROOM)
+    contents.unuse((1, 2, 3), kept=False)
+    assert contents.match((1, 2, 3)).blocks == 3
+    contents.unuse((1, 2, 3), kept=False)
+    assert contents.match((1, 2, 3)).blocks == 2
+
+
+def test_a_part_that_is_told_by_itself_continues_the_chains_that_end_where_it_begins() -> None:
+    contents = GuessedContents(100)
+    contents.store((4, 5, 6), Tier.DEVICE, ROOM)
+    assert contents.match((1, 2, 3, 4, 5)).blocks == 0
+    contents.store((1, 2, 3), Tier.DEVICE, ROOM)
+    assert contents.match((1, 2, 3, 4, 5, 7)).blocks == 5
+    contents.store((1, 2, 3, 4, 5, 6), Tier.DEVICE, ROOM)
+    assert len(contents) == 9  # held twice, until the part by itself is the oldest
+    assert contents.match((1, 2, 3, 4, 5, 6, 7)).blocks == 6
+
+
+def test_all_but_what_is_in_use_is_forgotten_when_the_cache_is_cleared() -> None:
+    contents = GuessedContents(100)
+    contents.store((1, 2, 3, 4), Tier.DEVICE, ROOM)
+    contents.use((1, 2, 5), ROOM)
+    contents.clear()
+    assert len(contents) == 3
+    contents.unuse((1, 2, 5), kept=False)
+    assert len(contents) == 0
+    contents.use((1, 2, 5), ROOM)
+    contents.clear()
+    contents.unuse((1, 2, 5), kept=True)  # its prefill ended after all
+    assert contents.match((1, 2, 5)).blocks == 3
+
+
+def test_runs_are_joined_again_when_nothing_tells_their_parts_apart() -> None:
+    contents = GuessedContents(1_000)
+    chain = tuple(range(1, 101))
+    contents.store(chain, Tier.DEVICE, ROOM)
+    one_run = contents.bytes
+    for end in range(1, 100):  # a run for each length, were they not joined
+        contents.use(chain[:end], ROOM)
+    for end in range(1, 100):
+        contents.unuse(chain[:end], kept=True)
+    assert contents.bytes > one_run  # what ended inside of it was used later than the rest
+    contents.store(chain, Tier.DEVICE, ROOM)
+    assert contents.bytes == one_run
 
 
 def test_blocks_in_use_are_passed_over_when_the_cache_is_full() -> None:
@@ -160,6 +249,19 @@ def test_only_the_first_blocks_are_noted_when_running_requests_take_all_the_room
     contents.unuse((1, 8), kept=False)
     contents.unuse((1, 2, 3), kept=False)
     assert len(contents) == 0
+
+
+def test_shorter_beginnings_leave_no_runs_behind_when_their_requests_have_ended() -> None:
+    contents = ToldContents()
+    chain = tuple(range(1, 101))
+    contents.store(chain[:30], Tier.DEVICE, ROOM)
+    for end in range(1, 101):
+        contents.use(chain[:end], ROOM)
+    for end in range(1, 100):
+        contents.unuse(chain[:end], kept=True)
+    assert contents.match(chain).blocks == len(contents) == 100
+    contents.unuse(chain, kept=True)
+    assert contents.match(chain).blocks == len(contents) == 30
 
 
 def test_a_cache_without_blocks_is_refused_when_made() -> None:

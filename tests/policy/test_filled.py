@@ -83,3 +83,23 @@ def test_a_prefill_goes_on_from_where_the_engine_shows_it_to_be(names: tuple[int
     assert [used(gateway, ms * MS) for ms in (2_000, 2_400, 9_000)] == [30, 40, 110]
     gateway.on_first_token("a", 3 * S)
     assert used(gateway, 3 * S) == 110
+
+
+def test_a_figure_that_still_has_what_just_ended_is_not_taken_for_progress() -> None:
+    gateway = gateway_of(step_tokens=100)
+    gateway.on_arrival(arrival("chat", 500, 10), 0)
+    gateway.on_first_token("chat", 500 * MS)
+    gateway.on_arrival(arrival("a", 2_000), S)
+
+    def sampled(usage: float, at_ms: int) -> int:
+        gateway.on_sample("r0", EngineSample(at_ns=0, kv_usage=usage, running=2, waiting=0), at_ms * MS)
+        return used(gateway, at_ms * MS)
+
+    assert sampled(0.07, 1_200) == 50 + 20
+    gateway.cancel("chat", 1_300 * MS)
+    # 90 blocks, of which 50 were the chat's a moment ago: 700 tokens are not done in 200 ms, but 200 are
+    assert sampled(0.09, 1_400) == 20 + 20
+    assert sampled(0.05, 1_500) == 50  # 30 blocks in 300 ms
+    # what looks like too much twice is what there is
+    assert sampled(0.19, 1_600) == 60
+    assert sampled(0.19, 1_700) == 190

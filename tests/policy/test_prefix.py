@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longproof.domain.kv_event import KvCleared, KvEvent, KvGap, KvRemoved, KvStored, Tier
-from longproof.policy.contents import ToldContents
 from longproof.policy.hashing import block_names
 from longproof.policy.prefix import PrefixIndex
+from longproof.policy.told import ToldContents
 
 
 def _index(**limits: int) -> PrefixIndex:
@@ -157,3 +160,28 @@ def test_memory_does_not_grow_when_blocks_are_stored_and_removed_for_ever() -> N
             index.apply("a", KvRemoved(blocks=tuple(range((turn - 4) * 50, (turn - 4) * 50 + 50))))
             known.add(index.bytes)
     assert known == {4 * 50 * ToldContents.bytes_per_block}
+
+
+def test_the_memory_that_is_really_taken_does_not_grow_and_is_what_the_index_says() -> None:
+    """dynamo#10774, sglang#16734, by the allocator's word and not by the index's own."""
+    index, kept, each = _index(), 60, 40
+    taken: list[int] = []
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for turn in range(360):
+            names = tuple(range(turn * each, turn * each + each))
+            index.apply("a", KvStored(blocks=names))
+            index.use(str(turn), "a", names)
+            index.unuse(str(turn), kept=True)
+            if turn >= kept:
+                index.apply("a", KvRemoved(blocks=tuple(range((turn - kept) * each, (turn - kept) * each + each))))
+            if turn % 60 == 59:
+                del names
+                gc.collect()
+                taken.append(tracemalloc.get_traced_memory()[0] - before)
+    finally:
+        tracemalloc.stop()
+    assert max(taken[1:]) <= 1.25 * min(taken[1:])  # five times all it holds came and went
+    assert taken[-1] <= 1.25 * index.bytes

@@ -10,6 +10,8 @@ from longproof.policy.actions import Refusal
 from longproof.policy.admission import INCREMENTAL, MEASURED, UPFRONT, Reservation
 from longproof.policy.controller import Controller
 from longproof.policy.controller_config import ControllerConfig, QueueRule, ReplicaRule, SloRule, WatermarkRule
+from longproof.policy.pools import PoolRule
+from longproof.policy.routing import PrefixRouter, RoutingRule
 from longproof.testing.controllers import LeastBacklog, S, arrival, replica_rule
 from longproof.testing.fleet_run import FleetRun
 
@@ -69,6 +71,22 @@ def test_no_engine_has_to_preempt_when_giants_come_among_chats(reservation: Rese
     assert run.overfull == []
     assert all(o.refusal is None for o in run.outcomes.values())  # giants finish, nobody starves
     assert max(o.waited_ns or 0 for o in run.outcomes.values()) <= 30 * S
+
+
+@pytest.mark.parametrize(("kept_apart", "least_ms", "most_ms"), [(True, 0, 1_000), (False, 3_000, 10**6)])
+def test_chats_are_answered_on_some_replica_when_giants_pile_up_on_all(
+    kept_apart: bool, least_ms: int, most_ms: int
+) -> None:  # vllm#10235; the second case is the counter-example
+    # six giants of 10 s of prefill each meet three replicas; 400 chats of 10 ms come in the first 40 s
+    replicas = [replica_rule(f"r{n}", capacity_blocks=80_000, block_tokens=16, tokens_per_s=20_000) for n in range(3)]
+    pools = PoolRule(long_from_tokens=32_768 if kept_apart else None)
+    arrivals = [(int(i * 0.1 * S), arrival(f"chat{i}", 200, 50), 50) for i in range(400)]
+    arrivals += [(int((1 + i) * S), arrival(f"giant{i}", 200_000, 50), 50) for i in range(6)]
+    rules = ControllerConfig(replicas=tuple(replicas), queue=QueueRule(age_bound_ns=60 * S, longest_wait_ns=300 * S))
+    run = FleetRun(Controller(rules, PrefixRouter(RoutingRule(pools=pools)))).run(arrivals)
+    assert all(outcome.first_token_ns is not None for outcome in run.outcomes.values())  # the giants too
+    chats = [o.ttft_ns for name, o in run.outcomes.items() if name.startswith("chat") and o.ttft_ns is not None]
+    assert least_ms <= quantile(chats, 0.99) / 1e6 <= most_ms
 
 
 def test_an_engine_has_to_preempt_when_growth_is_not_charged_and_nothing_is_held_back() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from longproof.claim.compare import compare
 from longproof.claim.derive import claim_of
 from longproof.claim.view import EvidenceView
 from longproof.evidence.records import Body
@@ -10,8 +11,9 @@ from longproof.quality.corpora.generated import generated
 from longproof.quality.judging import stored
 from longproof.quality.plan import QualityPlan
 from longproof.quality.tasks import FAMILIES
+from longproof.report.compare_html import render_comparison_html
 from longproof.report.html import render_html
-from longproof.report.quality_section import QualitySection, section
+from longproof.report.quality_section import QualitySection, rule_words, section
 from longproof.testing.builders import build_header, build_protocol, build_request, build_timeline, build_view
 
 LENGTHS = (1_024, 4_096)
@@ -51,6 +53,27 @@ def test_bracket_and_depths_are_drawn_when_two_lengths_were_asked() -> None:
     assert [item.text for item in curve.legend] == ["share right", "proven up to here", "lost by here"]
     assert "1,024 tokens: 20 of 20, 4,096 tokens: 0 of 20" in curve.svg
     assert "40 answers, 20 lost" in depths.svg
+
+
+def test_the_contents_lead_to_it_when_it_is_there() -> None:
+    view = view_of(answers=4)
+    assert '<a href="#quality">Effective context</a>' in render_html(claim_of(view), view)
+    without = build_view(header=build_header())
+    assert "#quality" not in render_html(claim_of(without), without)
+
+
+def test_the_rule_of_a_plot_says_what_guessing_adds() -> None:
+    assert "full rule: threshold, 85 %;" in section_of(view_of()).figures[0].caption
+    plan = QualityPlan(families=("absent",), lengths=LENGTHS, answers=20)
+    # 0.5 + 0.85 · 0.5
+    assert rule_words(plan, 0.5) == "92.5 %, the threshold of 85 % where guessing finds 50 %"
+
+
+def test_both_sides_of_a_comparison_are_drawn_when_they_answered_the_same_questions() -> None:
+    a, b = view_of(lost_at=10**6), view_of()
+    html = render_comparison_html(compare(a, b), a, b)
+    assert "1,024 tokens: A 100 %, B 100 %, 4,096 tokens: A 100 %, B 0 %" in html
+    assert html.count("<figure") == 1
 
 
 def test_a_right_and_a_wrong_answer_are_shown_when_there_are_both() -> None:

@@ -327,7 +327,7 @@ def _equal(outputs: OutputsCompared) -> list[Statement]:
 
 def _headline(rows: Sequence[Row], facts: FactsCompared, quality: QualityCompared | None) -> str:
     """What differs, in times and in what is right."""
-    about = facts.factor or "nothing the servers tell differs"
+    about = facts.factor or "No difference in what the servers tell"
     said = [_times(rows)] if rows else []
     said += [headline_of(quality)] if quality is not None and quality.rows else []
     return f"{about}: {'; '.join(said) or 'nothing to compare'}."

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from longproof.policy.claim_gate import ProvenLimits
 
 
+_EMBEDDED_SLOTS = 2
+
+
 @click.command(short_help="Serve: admit, route, meter and gate requests to engines.")
 @click.argument("fleet", required=False, type=click.Path(exists=True, dir_okay=False), metavar="[FLEET.TOML]")
 @click.option("--host", help="Address to listen on; default: as in the file, else 127.0.0.1.")
@@ -28,13 +31,7 @@ if TYPE_CHECKING:
 @click.option("--context", type=TokensType(), help="Longest sequence of each engine; embedded: window of each slot.")
 @click.option("--prefill-rate", type=float, metavar="TOKENS/S", help="Prefill speed of each engine, for predictions.")
 @click.option("--model", metavar="MODEL", help="Embedded engine: GGUF path or hf://owner/repo/file.gguf.")
-@click.option(
-    "--slots",
-    type=click.IntRange(1),
-    default=2,
-    show_default=True,
-    help="Embedded engine: sequences that run together.",
-)
+@click.option("--slots", type=click.IntRange(1), help="Embedded engine: sequences that run together; default: 2.")
 @click.option("--threads", type=click.IntRange(1), help="Embedded engine: CPU threads; default: all cores.")
 @click.option("--claim", metavar="DIRECTORY", type=click.Path(exists=True), help="Enforce what this evidence proves.")
 @click.option(
@@ -68,6 +65,7 @@ def serve(fleet: str | None, check: bool, **choices: Any) -> int:
 
     def ready(url: str) -> None:
         click.echo(f"serving at {url}/v1", err=True)
+        click.echo(f"to watch it: {url}/dashboard", err=True)
 
     within_s = parse_duration_ns(choices["engines_within"]) / NS_PER_S
 
@@ -101,7 +99,8 @@ def _check(config: FleetConfig, proven: Proven, within_s: float) -> int:
         click.echo(fact)
     for problem in checked.problems:
         click.echo(f"problem: {problem}")
-    click.echo("the configuration serves as written" if not checked.problems else f"{len(checked.problems)} problems")
+    count = len(checked.problems)
+    click.echo("the configuration serves as written" if not count else f"{count} problem{'s' if count > 1 else ''}")
     return EXIT_GATE_FAILED if checked.problems else EXIT_OK
 
 
@@ -121,7 +120,7 @@ def _config(fleet: str | None, choices: dict[str, Any]) -> FleetConfig:
     from longproof.gateway.config import ClaimSection, config_from, read_config
 
     if fleet is not None:
-        for name in ("engines", "kv_events", "kv_capacity", "context", "prefill_rate", "model", "threads"):
+        for name in ("engines", "kv_events", "kv_capacity", "context", "prefill_rate", "model", "slots", "threads"):
             if choices[name] is not None:
                 option = "--" + name.replace("_", "-")
                 raise UsageError(
@@ -152,10 +151,12 @@ def _document(choices: dict[str, Any]) -> dict[str, object]:
         if choices["kv_events"] is not None:
             raise UsageError("--kv-events goes with --engines", advice="the embedded engine publishes none")
         engine = {name: choices[name] for name in ("model", "slots", "threads") if choices[name] is not None}
-        return {"engine": [{**served, **engine}]}
-    for name in ("model", "threads"):
+        return {"engine": [{"slots": _EMBEDDED_SLOTS, **served, **engine}]}
+    for name in ("model", "slots", "threads"):
         if choices[name] is not None:
-            raise UsageError(f"--{name} is the embedded engine's", advice="leave it out, or leave --engines out")
+            raise UsageError(
+                f"--{name} is for the embedded engine", advice="leave it out: engines that run have theirs"
+            )
     urls = [url.strip() for url in choices["engines"].split(",") if url.strip()]
     events = [end.strip() for end in (choices["kv_events"] or "").split(",") if end.strip()]
     if events and len(events) != len(urls):

@@ -1,4 +1,4 @@
-"""The fleet at one moment: what the dashboard, the metrics, `top` and the simulator see of the controller."""
+"""The fleet at one moment: what the dashboard, the metrics and the simulator see of the controller."""
 
 from __future__ import annotations
 

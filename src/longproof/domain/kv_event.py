@@ -22,7 +22,7 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvStored:
-    """These blocks can be used again from this tier. May repeat what is known."""
+    """These blocks, in the order of their chain, can be used again from this tier. May repeat what is known."""
 
     blocks: tuple[int, ...]
     tier: Tier = Tier.DEVICE

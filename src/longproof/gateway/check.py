@@ -67,7 +67,8 @@ async def check_config(config: FleetConfig, proven: Proven, *, within_s: float, 
         try:
             met = await meet(running_replicas(config), within_s=within_s, count_workers=1)
         except UserError as problem:
-            problems.append(f"{problem.problem}; {problem.advice}")
+            among = "" if len(config.replica) == 1 else f"none of {len(config.replica)} replicas answers; the first: "
+            problems.append(f"{among}{problem.problem}; {problem.advice}")
         else:
             try:
                 facts += (f"{one.replica.name}: {described(one.ruled)}" for one in met.replicas)

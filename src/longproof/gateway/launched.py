@@ -94,7 +94,7 @@ def _tokenizer(section: ServedSection, directory: Path) -> Path | None:
 
 async def _start(name: str, engine: EngineSection, directory: Path, log_path: Path) -> Standing:
     if engine.kind == "embedded":
-        _log.info("starting the embedded engine %s", name)
+        _log.info("starting %s: llama.cpp, in a process of its own", name)
         model = engine.model
         if model is not None and not model.startswith("hf://"):
             model = str(directory / model)

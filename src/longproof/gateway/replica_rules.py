@@ -61,6 +61,12 @@ def ruled(name: str, models: tuple[str, ...], section: ServedSection, deployment
     slots = section.slots or _known(deployment.slots)
     block = section.block_tokens or _known(deployment.block_size_tokens) or 1
     capacity = section.kv_capacity or _usable(deployment)
+    if _perhaps_shared(deployment) and capacity is None and limit and slots and slots > 1:
+        capacity = limit
+        notes.append(
+            f"llama.cpp does not tell whether its {slots} slots share one cache (as without -np): taken to hold"
+            f" {format_tokens(limit)} tokens together; where each has its own, set kv_capacity = {limit * slots}"
+        )
     pair = isinstance(section, ReplicaSection) and section.kind == "pd-pair"
     if pair:
         pools, cached_tokens = _pair_pools(deployment, section, block)
@@ -107,7 +113,7 @@ def _pools(
 ) -> tuple[tuple[Pool, ...], int | None]:
     """The stages, and the tokens that all of its cache holds (None = nobody says)."""
     unified = _known(deployment.kv_unified)
-    if deployment.engine is EngineKind.LLAMACPP and not unified and not given and slots and limit:
+    if deployment.engine is EngineKind.LLAMACPP and unified is False and not given and slots and limit:
         # each slot has cells of its own: what one does not use, no other can
         return (Pool(stage="kv", capacity_blocks=slots, need=BlockNeed(block_tokens=limit)),), slots * limit
     if capacity is None:
@@ -164,6 +170,12 @@ def _step(section: ServedSection, deployment: Deployment) -> int | None:
     return batch if not most or batch is None else min(most, batch)
 
 
+def _perhaps_shared(deployment: Deployment) -> bool:
+    """Whether each of an engine's slots may be advertised with a cache that they all share. One that is counted for
+    each of them is overfilled, and llama-server then ends whoever is streaming."""
+    return deployment.engine is EngineKind.LLAMACPP and _known(deployment.kv_unified) is None
+
+
 def _usable(deployment: Deployment) -> int | None:
     """What of its KV capacity can be held: vLLM never gives its null block out, and its usage figure leaves it out."""
     capacity, usable = _known(deployment.kv_capacity_tokens), deployment.other.get("kv_usable_tokens")
@@ -178,10 +190,16 @@ def _known(reading: Reading[int]) -> int | None:
 
 def described(replica: RuledReplica) -> str:
     """One line for people: what it holds."""
-    stages = ", ".join(f"{pool.stage} {_size(pool)}" for pool in replica.rule.pools)
+    stages = ", ".join(_size(pool) for pool in replica.rule.pools)
     limit = "not known" if replica.limit_tokens is None else format_tokens(replica.limit_tokens)
-    return f"longest sequence {limit} tokens; {stages} blocks"
+    return f"longest sequence {limit} tokens; {stages}"
 
 
 def _size(pool: Pool) -> str:
-    return "no bound" if pool.capacity_blocks >= _UNBOUNDED_BLOCKS else f"{pool.capacity_blocks:,}"
+    if pool.capacity_blocks >= _UNBOUNDED_BLOCKS:
+        return f"{pool.stage} without a known bound"
+    if pool.need is _ONE_EACH:
+        return f"{pool.capacity_blocks:,} {pool.stage}"
+    if pool.need.block_tokens == 1:
+        return f"{pool.stage} {pool.capacity_blocks:,} tokens"
+    return f"{pool.stage} {pool.capacity_blocks:,} blocks of {pool.need.block_tokens:,} tokens"

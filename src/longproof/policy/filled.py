@@ -75,13 +75,15 @@ def see_prefill(replica: Replica, requests: Sequence[Request], usage: float, now
     others = replica.ledger.used_blocks(filled)[account.pool.name] + account.foreign_blocks
     tokens = (round(usage * account.pool.capacity_blocks) - others) * account.pool.need.block_tokens
     done = min(first.booked_tokens, max(0, tokens - _known(first)))
-    replica.prefill_seen = SeenPrefill.after(
-        replica.prefill_seen,
-        request_id=first.arrival.id,
-        tokens=done,
-        at_ns=now_ns,
-        expected_ns_per_token=first.prefill_ns / max(1, first.booked_tokens),
-    )
+    before = replica.prefill_seen
+    if before is None or before.request_id != first.arrival.id:
+        before = SeenPrefill(
+            request_id=first.arrival.id,
+            tokens=0,
+            at_ns=replica.turns.began_ns(first.dispatched_ns),
+            ns_per_token=first.prefill_ns / max(1, first.booked_tokens),
+        )
+    replica.prefill_seen = before.then(done, now_ns, replica.rule.step_tokens or account.pool.need.block_tokens)
 
 
 def _known(request: Request) -> int:

@@ -113,13 +113,18 @@ class Placing:
     def to_empty(self, request: Request, group: Group, now_ns: int) -> Replica | None:
         """The replica where it would go were there room everywhere; None when the router would send it nowhere, or
         those that share the replica have not had their time yet."""
-        replicas = [r for r in self._candidates(request, group, now_ns) if r.alone_for is None]
+        replicas = self._candidates(request, group, now_ns)
         if not replicas:
             return None
         for replica in replicas:
             replica.room_in_ns, replica.exclusive = 0, False
         choice = self._router.choose(request.arrival, replicas, now_ns)
-        chosen = next((r for r in replicas if r.name == choice.replica), None)
+        open_to_it = [r for r in _open_to_it(replicas, choice) if r.alone_for is None]
+        if not open_to_it:
+            return None
+        if len(open_to_it) < len(replicas):
+            choice = self._router.choose(request.arrival, open_to_it, now_ns)
+        chosen = next((r for r in open_to_it if r.name == choice.replica), None)
         if chosen is not None and now_ns < chosen.shared_until_ns and self._disturbs(chosen, request, choice):
             return None
         return chosen
@@ -159,7 +164,7 @@ class Placing:
         emptied = chosen.emptying_for == request.arrival.id
         if emptied and now_ns - chosen.emptying_since_ns >= self._queue.age_bound_ns:
             return choice  # what streams there had as long to end as it had to wait to be overdue
-        quiet = [r for r in replicas if not self._disturbs(r, request, choice)]
+        quiet = [r for r in _open_to_it(replicas, choice) if not self._disturbs(r, request, choice)]
         if quiet:
             return self._router.choose(request.arrival, quiet, now_ns)
         return Choice(None, choice.best, choice.scores, _DISTURBS)
@@ -174,6 +179,13 @@ class Placing:
         if itl_ns is None or step is None or uncached_tokens <= step:
             return False
         return replica.decode_ns_per_token + replica.prefill.ns(step) > itl_ns
+
+
+def _open_to_it(replicas: Sequence[Replica], choice: Choice) -> list[Replica]:
+    """Those that the router would send it to at all. Asked about fewer of them it may say otherwise, since the last
+    replica there is serves whatever comes: so all are asked about first."""
+    barred = {score.replica for score in choice.scores if score.note}
+    return [replica for replica in replicas if replica.name not in barred]
 
 
 def groups_of(config: ControllerConfig, replicas: Mapping[str, Replica]) -> dict[str, Group]:

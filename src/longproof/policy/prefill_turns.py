@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _KEPT = 64
+_FAR_MORE = 2
 
 
 class PrefillTurns:
@@ -27,31 +28,25 @@ class PrefillTurns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenPrefill:
-    """By the engine's figure: how many uncached tokens of a request were in the cache, when, and how fast it goes on.
-    What goes on beside it is in that pace, as it is in what follows."""
+    """By the engine's figures: how many uncached tokens of a request were in the cache, when, and how fast it goes on.
+    What goes on beside it is in that pace, as it is in what follows. `doubted`: the last figure was taken for an old
+    one."""
 
     request_id: str
     tokens: int
     at_ns: int
     ns_per_token: float
+    doubted: bool = False
 
-    @classmethod
-    def after(
-        cls,
-        before: SeenPrefill | None,
-        *,
-        request_id: str,
-        tokens: int,
-        at_ns: int,
-        expected_ns_per_token: float,
-    ) -> SeenPrefill:
-        """What is known with a new figure: the pace is that since the one before, where it is of the same request."""
-        pace = expected_ns_per_token
-        if before is not None and before.request_id == request_id:
-            pace, more = before.ns_per_token, tokens - before.tokens
-            if more > 0:
-                pace = (at_ns - before.at_ns) / more
-        return cls(request_id=request_id, tokens=tokens, at_ns=at_ns, ns_per_token=pace)
+    def then(self, tokens: int, at_ns: int, step_tokens: int) -> SeenPrefill:
+        """With a new figure: the pace is that since the one before. One that shows far more than can have been done
+        still has what ended just before it was taken; it counts only if the next one says so too."""
+        more = tokens - self.tokens
+        likely = self.tokens_at(at_ns) - self.tokens + step_tokens
+        if more > _FAR_MORE * likely and not self.doubted:
+            return replace(self, doubted=True)
+        pace = (at_ns - self.at_ns) / more if more > 0 and at_ns > self.at_ns else self.ns_per_token
+        return SeenPrefill(request_id=self.request_id, tokens=tokens, at_ns=at_ns, ns_per_token=pace)
 
     def tokens_at(self, now_ns: int) -> int:
         """How many there should be by now."""

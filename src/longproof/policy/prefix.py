@@ -18,7 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longproof.domain.kv_event import KvCleared, KvEvent, KvGap, KvRemoved, KvStored
-from longproof.policy.contents import NO_MATCH, Contents, GuessedContents, Match, ToldContents
+from longproof.policy.contents import NO_MATCH, Contents, Match
+from longproof.policy.guessed import GuessedContents
+from longproof.policy.told import ToldContents
 
 DEFAULT_LIMIT_BYTES = 1 << 30
 
@@ -92,12 +94,7 @@ class PrefixIndex:
     @property
     def bytes(self) -> int:
         """Memory of all known blocks, by the measured cost of one."""
-        return sum(
-            len(contents) * contents.bytes_per_block
-            for r in self._replicas.values()
-            for contents in (r.contents, r.texts)
-            if contents is not None
-        )
+        return sum([r.contents.bytes + (0 if r.texts is None else r.texts.bytes) for r in self._replicas.values()])
 
     def known_blocks(self, replica: str) -> int:
         """Blocks known of a replica; 0 for an unknown one."""
@@ -110,7 +107,7 @@ class PrefixIndex:
         return IndexFigures(
             told=r.told,
             blocks=len(r.contents),
-            bytes=len(r.contents) * r.contents.bytes_per_block,
+            bytes=r.contents.bytes,
             events=r.events,
             gaps=r.gaps,
             clears=r.clears,
@@ -181,4 +178,4 @@ class PrefixIndex:
         use.contents.unuse(use.blocks, kept)
 
     def _room(self, contents: Contents) -> int:
-        return max(0, (self.limit_bytes - self.bytes) // contents.bytes_per_block)
+        return contents.room(self.limit_bytes - self.bytes)

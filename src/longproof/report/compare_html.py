@@ -12,6 +12,7 @@ import longproof
 from longproof.claim.compare import Comparison, Row, Said
 from longproof.claim.compare_facts import FactDifference
 from longproof.claim.compare_pairs import Pair, pairs_of
+from longproof.claim.compare_quality import QualityCompared, right_of
 from longproof.claim.gate import GateReport
 from longproof.claim.metrics import METRICS
 from longproof.claim.statements import Finding
@@ -36,6 +37,7 @@ from longproof.report.html import render_page
 from longproof.report.numbers import number
 from longproof.report.plot_frame import Words
 from longproof.report.plots import Point, Series, time_by_length, value_by_length
+from longproof.report.quality_plots import two_sides
 from longproof.report.row_plots import Reading, Whiskers, whiskers
 from longproof.report.theme import Role
 
@@ -91,6 +93,7 @@ class Page:
     about: tuple[str, ...]
     parts: tuple[Part, ...]
     right: RightPart | None
+    right_figures: tuple[Figure, ...]
     tests: int
     answers: tuple[tuple[str, str], ...]
     decided: str
@@ -134,6 +137,7 @@ def build(comparison: Comparison, a: EvidenceView, b: EvidenceView, verdicts: Ga
         about=(*speculations(comparison), *([not_told(comparison)] if comparison.facts.unknown else [])),
         parts=tuple(_parts(comparison, pairs_of(a, b))),
         right=None if comparison.quality is None else right_part(comparison.quality, comparison.confidence),
+        right_figures=() if comparison.quality is None else tuple(_right_figures(comparison.quality)),
         tests=sum(row.adjusted_p is not None for row in comparison.rows),
         answers=tuple(answers(comparison)) if asked_byte_for_byte(comparison) else (),
         decided=how_decided(comparison) if comparison.rows else "",
@@ -141,6 +145,26 @@ def build(comparison: Comparison, a: EvidenceView, b: EvidenceView, verdicts: Ga
         version=longproof.__version__,
         digests=(comparison.a.evidence_sha256, comparison.b.evidence_sha256),
     )
+
+
+def _right_figures(quality: QualityCompared) -> Iterator[Figure]:
+    """A plot for every family that was asked at two lengths or more."""
+    for place, family in enumerate(quality.verdicts):
+        rows = sorted((row for row in quality.rows if row.family == family and row.length), key=lambda row: row.length)
+        if len({row.length for row in rows}) < 2:
+            continue
+        shares = [(row.length, *(right / row.pairs.n for right in right_of(row.pairs))) for row in rows]
+        lengths, of_a, of_b = zip(*shares, strict=True)
+        words = Words(name=f"right-{place}", title=f"{family}: right answers by length", axis="right", unit="fraction")
+        yield Figure(
+            title=family,
+            svg=two_sides(lengths, of_a, of_b, words),
+            caption="Shares right of the same questions; the table has the interval of the difference.",
+            legend=(
+                Legend(glyph="●", role=Role.COLD.value, text="A"),
+                Legend(glyph="□", role=Role.WARM.value, text="B"),
+            ),
+        )
 
 
 def _commands(comparison: Comparison) -> Iterator[tuple[str, str]]:

@@ -36,7 +36,7 @@ from longproof.report.untrusted import shortened, visible
 
 REPORT_NAME = "report.html"
 _CONTENTS = (
-    ("numbers", "Three numbers"),
+    ("numbers", "The numbers"),
     ("findings", "Findings"),
     ("speed", "Speed"),
     ("warmth", "Cold and warm"),
@@ -52,7 +52,7 @@ _CONTENTS = (
 )
 """Anchors and names of the sections that every page has, in order."""
 _LOAD_AFTER = "warmth"
-"""Behind this section stand those of probes under load, where there are any."""
+"""Behind this section stand effective context and the probes under load, where there are any."""
 _STANDING_GLYPHS = {Standing.SHOWN: "✓", Standing.REFUTED: "✕", Standing.NOT_SHOWN: "○"}
 
 
@@ -97,6 +97,8 @@ def _contents(built: page.Page) -> Iterator[tuple[str, str]]:
     for id_, name in _CONTENTS:
         yield id_, name
         if id_ == _LOAD_AFTER:
+            if built.quality is not None:
+                yield "quality", "Effective context"
             yield from ((part.id, part.title) for part in built.load_parts)
 
 

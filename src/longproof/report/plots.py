@@ -204,7 +204,7 @@ def _slopes(axes: Axes, series: Series) -> None:
         axes.annotate(
             label,
             (stop, height),
-            xytext=(-14, -11) if steep else ((-16, 4) if above else (2, -27)),
+            xytext=(-18, -9) if steep else ((-16, 4) if above else (2, -27)),
             textcoords="offset points",
             ha="right",
             color=sentinel(Role.MUTED),

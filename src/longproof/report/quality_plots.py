@@ -71,6 +71,31 @@ def accuracy(
         return finish(figure, words, f"{words.title}. {told}.")
 
 
+def two_sides(lengths: Sequence[int], a: Sequence[float], b: Sequence[float], words: Words) -> str:
+    """Shares right of A and of B over the same questions. A's marks are full and B's hollow, so that both are seen
+    where they agree."""
+    with frame() as (figure, axes):
+        _lengths(axes, lengths)
+        axes.set_ylim(-0.06, 1.06)
+        value_ticks(axes, (0.0, 0.5, 1.0), lambda value: f"{100 * value:.0f} %")
+        axes.plot(lengths, a, "o-", color=sentinel(Role.COLD), linewidth=1.6, markersize=5)
+        axes.plot(
+            lengths,
+            b,
+            "s",
+            color=sentinel(Role.WARM),
+            linewidth=1.6,
+            markersize=9,
+            linestyle=(0, (4, 2)),
+            markerfacecolor="none",
+        )
+        told = ", ".join(
+            f"{tokens(length)} tokens: A {100 * of_a:.0f} %, B {100 * of_b:.0f} %"
+            for length, of_a, of_b in zip(lengths, a, b, strict=True)
+        )
+        return finish(figure, words, f"{words.title}. {told}.")
+
+
 def depths(answers: Sequence[Answer], words: Words) -> str:
     """Every answer at its length and depth: found, or lost a little to the right, since twins stand at one depth."""
     with frame() as (figure, axes):

@@ -123,7 +123,8 @@ def _figures(claim: Claim, plan: QualityPlan, verdict: FamilyVerdict) -> Iterato
                 refuted=verdict.bracket.refuted_tokens,
                 words=words,
             ),
-            caption="The band is the interval of each share; full rule: threshold, dashed: evidence alone.",
+            caption=f"The band is the interval of each share; full rule: {rule_words(plan, family.chance)}; dashed:"
+            " evidence alone.",
             legend=tuple(_legend(verdict)),
         )
     answers = _answers(family)
@@ -138,6 +139,14 @@ def _figures(claim: Claim, plan: QualityPlan, verdict: FamilyVerdict) -> Iterato
                 Legend(glyph="✕", role=Role.BAD.value, text="wrong"),
             ),
         )
+
+
+def rule_words(plan: QualityPlan, chance: float) -> str:
+    """What the threshold is on the scale of the plot: guesses that are right by chance do not count for it."""
+    if not chance:
+        return f"threshold, {100 * plan.threshold:g} %"
+    bar = plan.design(chance).bar
+    return f"{100 * bar:.3g} %, the threshold of {100 * plan.threshold:g} % where guessing finds {100 * chance:.3g} %"
 
 
 def _legend(verdict: FamilyVerdict) -> Iterator[Legend]:

@@ -1,4 +1,4 @@
-"""Fleets to look at: what the dashboard, the metrics and `top` see of a busy gateway, an empty one and a broken one.
+"""Fleets to look at: what the dashboard and the metrics see of a busy gateway, an empty one and a broken one.
 
 Made by hand, not by a controller: they show every state at once, which no real moment does. Each is a function of time,
 so that a page that follows one has something to follow.

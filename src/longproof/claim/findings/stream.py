@@ -11,11 +11,16 @@ from longproof.claim.statements import Finding, Severity
 from longproof.claim.view import EvidenceView
 from longproof.domain.events import EndedBy, RequestTimeline
 from longproof.domain.outcome import Outcome, classify
-from longproof.domain.units import format_ns
+from longproof.domain.units import format_ns, format_tokens
 
 _EARLY_NS = 100_000_000
 """A first event this long before the first token, and more than half of the TTFT, misleads clients that time the first
 byte."""
+
+
+def _length(timeline: RequestTimeline) -> str:
+    sent = timeline.prompt_tokens_sent
+    return "unknown" if sent is None else format_tokens(sent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +141,7 @@ _RULES = (
         id="stream.hung",
         severity=Severity.FAULT,
         holds=_is(Outcome.HUNG),
-        say=lambda t: (
-            f"A request of {t.prompt_tokens_sent} tokens got neither token nor error within {format_ns(t.e2e_ns)}"
-        ),
+        say=lambda t: f"A request of {_length(t)} tokens got neither token nor error within {format_ns(t.e2e_ns)}",
     ),
     _Rule(
         id="stream.not_finished",
@@ -156,7 +159,7 @@ _RULES = (
         id="stream.unreachable",
         severity=Severity.FAULT,
         holds=_is(Outcome.UNREACHABLE),
-        say=lambda t: f"A request of {t.prompt_tokens_sent} tokens got no HTTP answer{quote(t)}",
+        say=lambda t: f"A request of {_length(t)} tokens got no HTTP answer{quote(t)}",
     ),
     _Rule(
         id="stream.refused_while_idle",
