@@ -73,15 +73,6 @@ async def test_a_cache_larger_than_the_memory_is_a_problem_when_it_is_planned(de
     assert len(too_large.problems) == 1
 
 
-async def test_all_problems_are_told_when_no_replica_answers() -> None:
-    found = await checked(
-        replica=[{"url": "http://127.0.0.1:9"}, {"url": "http://127.0.0.1:10"}], pools={"long_pool": "x"}
-    )
-    assert len(found.problems) == 2
-    assert "pool 'x'" in found.problems[0]
-    assert found.problems[1].startswith("none of 2 replicas answers; the first: no answer from http://127.0.0.1:9")
-
-
 @pytest.mark.parametrize(
     ("document", "said"),
     [
@@ -124,3 +115,30 @@ def test_two_of_one_name_or_address_are_a_problem() -> None:
     called, at = config_problems(config, Path(tempfile.gettempdir()))
     assert "2 replicas are called 'a:1'" in called
     assert "2 replicas are at http://a:1" in at
+
+
+async def test_files_and_variables_are_problems_when_they_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOT_SET_HERE", raising=False)
+    async with lying_engine() as url:
+        found = await checked(
+            gateway={"tls": {"certificate": "no/chain.pem", "key": "no/key.pem"}},
+            replica=[{"name": "a", "url": url, "tokenizer": "no/model", "api_key_env": "NOT_SET_HERE"}],
+        )
+    said = "\n".join(found.problems)
+    for words in (
+        "a: tokenizer: ",
+        "no/model",
+        "no/chain.pem",
+        "no/key.pem",
+        "NOT_SET_HERE is not set",
+    ):
+        assert words in said
+
+
+async def test_all_problems_are_told_when_no_replica_answers() -> None:
+    found = await checked(
+        replica=[{"url": "http://127.0.0.1:9"}, {"url": "http://127.0.0.1:10"}], pools={"long_pool": "x"}
+    )
+    assert len(found.problems) == 2
+    assert "pool 'x'" in found.problems[0]
+    assert found.problems[1].startswith("none of 2 replicas answers; the first: no answer from http://127.0.0.1:9")
