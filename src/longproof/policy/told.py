@@ -76,6 +76,9 @@ class ToldContents:
         self._far_seen |= bit != _DEVICE
         if len(blocks) < _LEAST_STRETCH:
             return self._store_singly(blocks, bit, room)
+        if len(blocks) <= room and self._marks.keys().isdisjoint(blocks):  # nearly always
+            self._add(blocks, bit)
+            return 0
         known = 0
         while known < len(blocks) and (more := self._look(blocks, known, _FIRST_LOOK)):
             known += more
@@ -90,19 +93,22 @@ class ToldContents:
     def remove(self, blocks: Sequence[int], tier: Tier) -> None:
         marks, last_told, bit = self._marks, self._last_told, _BIT[tier]
         for name in blocks:
-            known = marks.get(name, 0)
+            known = marks.pop(name, 0)
             if isinstance(known, int):
+                if not known:
+                    continue
                 if known & ~bit:
                     marks[name] = known & ~bit
                     continue
-                marks.pop(name, None)
-            elif bit == _DEVICE:
-                if known.names[-1] == name:
-                    del known.names[-1]
-                else:
-                    self._break(known)
+            elif bit != _DEVICE:
+                marks[name] = known
+                continue
+            elif known.names[-1] == name:
+                known.names.pop()
+            else:
+                self._break(known)
                 del marks[name]
-            if name in last_told:
+            if last_told and name in last_told:
                 self._was_removed(last_told[name])
 
     def clear(self) -> None:
