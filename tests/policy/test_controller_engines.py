@@ -295,3 +295,12 @@ def test_time_stands_still_when_a_clock_goes_backwards() -> None:
 def test_a_negative_length_is_refused_where_it_is_made() -> None:
     with pytest.raises(ValueError, match="negative"):
         Arrival(id="a", tenant="t", model="m", input_tokens=-1, exact=True, output_tokens=0)
+
+
+def test_nobody_is_counted_any_more_when_the_client_left_meanwhile() -> None:
+    gateway = controller_of(queue=QueueRule(count_from_tokens=4, most_waiting=1))
+    for number in range(3):  # each would find the queue full if the one before it still stood there
+        waits = gateway.on_arrival(arrival(f"a{number}", 10, exact=False), number)
+        assert isinstance(waits, Wait)
+        assert waits.count
+        gateway.cancel(f"a{number}", number)

@@ -90,7 +90,7 @@ class Gateway(RuleBasedStateMachine):
         self.not_before = dict.fromkeys(NAMES, 0)
         self.up = dict.fromkeys(NAMES, True)
         self.ends = self.sent = self.sent_back = 0
-        self.told = (self.controller.own_use(), self.controller.changes[0])
+        self.told = (self.controller.own_use().replicas, self.controller.changes[0])
 
     # ── what comes back is held against what may come back ──
 
@@ -338,6 +338,9 @@ class Gateway(RuleBasedStateMachine):
                 assert stage.requests == len(there)
                 assert stage.used_blocks is not None
                 assert stage.used_blocks <= stage.held_blocks - stage.foreign_blocks
+        for group in self.controller._group_list:
+            mine = [r.phase.name for r in live.values() if self.controller._groups[r.arrival.model] is group]
+            assert (group.counting, len(group.queue)) == (mine.count("COUNTING"), mine.count("WAITING"))
         for request in live.values():
             assert (request.sent_to is not None) == request.on_engine
             assert request.replica is not None or request.held_tokens == 0
@@ -360,7 +363,7 @@ class Gateway(RuleBasedStateMachine):
         """Other gateways are told of it when `changes` has risen."""
         if not hasattr(self, "controller"):
             return
-        before, self.told = self.told, (self.controller.own_use(), self.controller.changes[0])
+        before, self.told = self.told, (self.controller.own_use().replicas, self.controller.changes[0])
         assert self.told[0] == before[0] or self.told[1] > before[1]
 
     def teardown(self) -> None:
