@@ -83,7 +83,6 @@ async def test_a_cache_larger_than_the_memory_is_a_problem_when_it_is_planned(de
         ({"gateway": {"decision_log": "/dev/null/x/log"}}, "nothing can be written in /dev/null/x"),
         ({"gateway": {"pass_through": ["/v1/chat/completions"]}}, "answers /v1/chat/completions itself"),
         ({"shared": {"url": "nonsense"}}, "[shared]"),
-        ({"tenant": [{"name": "t"}, {"name": "t"}]}, "[[tenant]] called 't'"),
         ({"engine": [{"kind": "command", "command": ["/no/such"], "url": "http://x"}]}, "no program '/no/such'"),
         ({"claim": [{"path": "/no/such"}], "engine": [{"kind": "command", "command": ["sh"], "url": "x"}]}, "/no/such"),
     ],

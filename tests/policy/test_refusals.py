@@ -44,8 +44,8 @@ def test_whoever_may_come_back_is_told_when_and_nobody_else(wait_ns: int | None)
         refusals.too_late(asked, S + known_ns, S, (), deadline=False),
         refusals.too_late(asked, S + known_ns, S, (), deadline=True),
         refusals.too_cold(asked, 0, 0.5, ()),
-        refusals.waited_too_long(asked, S, wait_ns, deadline=False),
-        refusals.waited_too_long(asked, S, wait_ns, deadline=True),
+        refusals.waited_too_long(asked, S, S, wait_ns, deadline=False),
+        refusals.waited_too_long(asked, S, S, wait_ns, deadline=True),
         refusals.unknown_model(asked),
         refusals.no_proven_pool(asked, "proven"),
     ]

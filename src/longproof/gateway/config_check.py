@@ -39,9 +39,6 @@ def config_problems(config: FleetConfig, state: Path) -> Iterator[str]:
     for url, times in Counter(section.url.rstrip("/") for section in config.replica if section.url).items():
         if times > 1:
             yield f"{times} replicas are at {url}: its cache would be counted as often"
-    for name, times in Counter(tenant.name for tenant in config.tenant).items():
-        if times > 1:
-            yield f"there are {times} [[tenant]] called '{name}'"
     for claim in config.claim if config.engine else ():  # where all engines run, claims are read as a whole
         if not (config.directory / claim.path / "header.json").is_file():
             yield f"[[claim]] {claim.path}: there is no evidence; name the directory that 'longproof prove --out' wrote"
