@@ -30,6 +30,7 @@ def plot(
     """One column without the gateway, one with: time per token and to the first of each chat, KV usage, giants. Lines
     at `target` times what idle chats have at p99."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     idle = found["idle"]["tpot_ms"]["p99"][0]  # type: ignore[index]
     shown = {arm: next(turn for turn in turns if turn.arm == arm) for arm in ("without", "with")}
@@ -43,6 +44,9 @@ def plot(
         wait.scatter([s.sent_s for s in done], [s.ttft_s for s in done], s=12, color="#1f6fb4", linewidths=0)
         pace.axhline(target * idle, color="#a33", linewidth=1, linestyle="--")
         pace.set_yscale("log")
+        pace.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        pace.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        pace.yaxis.set_minor_formatter(NullFormatter())
         every = found[arm]
         of = "" if replicas == 1 else ", two replicas" if arm == "without" else ", one replica for the long"
         pace.set_title(f"{arm} the gateway{of}\n{every['preemptions']} preemptions in all turns", fontsize=10)
