@@ -13,7 +13,7 @@ from gateway_standin import Shell
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longproof.gateway import generate, intake
+from longproof.gateway import body_object
 from longproof.gateway.errors import ApiError
 from longproof.gateway.intake import PIECES_FROM_BYTES, long_json_object
 from longproof.gateway.json_pieces import loads_in_pieces
@@ -84,9 +84,9 @@ async def test_a_long_body_is_refused_in_words_when_it_is_no_object() -> None:
 async def test_no_long_body_is_parsed_in_one_go_when_it_is_above_the_size(
     shell: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generate, "PIECES_FROM_BYTES", 300_000)
+    monkeypatch.setattr(body_object, "PIECES_FROM_BYTES", 300_000)
     at_once: list[int] = []
-    monkeypatch.setattr(intake, "json_object", lambda body: at_once.append(len(body)) or orjson.loads(body))
+    monkeypatch.setattr(body_object, "json_object", lambda body: at_once.append(len(body)) or orjson.loads(body))
     async with lying_engine(HONEST.but(window_tokens=8_000_000, prefill_tokens_per_s=1e9)) as url:
         started = await shell([url])
         for size in (280_000, 320_000):

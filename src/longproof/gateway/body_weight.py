@@ -8,6 +8,7 @@ unless it holds a character beyond U+00FF: then every one of its characters take
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from longproof.gateway.byte_scan import count, escapes, outside_texts
 
@@ -17,26 +18,33 @@ _SURELY_FINE_BYTES = 1 << 20
 _SMALL_BYTES = 32 << 10
 _SLICE_BYTES, _SLICES_PER_TURN = 1 << 20, 4
 """A slice takes half a millisecond."""
+_WEIGHED = b"[{,:"
 _FOUR_BYTES = tuple(bytes([lead]) for lead in range(0xF0, 0xF5))
 
 
 def widened_bytes(body: bytes) -> int:
     """How much longer than the body its texts can be in memory."""
     escaped = b"\\u" in body
-    if (not body.isascii() and any(lead in body for lead in _FOUR_BYTES)) or (
-        escaped and (b"\\ud" in body or b"\\uD" in body)
-    ):
-        return 3 * len(body)
-    return len(body) if escaped or not body.isascii() else 0
+    return _widened_times(body, escaped, escaped and (b"\\ud" in body or b"\\uD" in body)) * len(body)
 
 
 def most_parsed_bytes(body: bytes) -> int:
     """More than the lists, objects and entries of a body can take. What looks like one within a text counts too."""
-    return (
-        LIST_BYTES * body.count(b"[")
-        + OBJECT_BYTES * body.count(b"{")
-        + ENTRY_BYTES * (body.count(b",") + body.count(b":"))
-    )
+    return _bound(body.count(byte) for byte in _WEIGHED)
+
+
+def _widened_times(text: bytes, escaped: bool, halves: bool) -> int:
+    """How many more bytes each of a text may take. `escaped`: there may be characters as `\\u`; `halves`: of pairs."""
+    plain = text.isascii()
+    if halves or (not plain and any(lead in text for lead in _FOUR_BYTES)):
+        return 3
+    return int(escaped or not plain)
+
+
+def _bound(found: Iterable[int]) -> int:
+    """What so many of each of `_WEIGHED` take at most."""
+    lists, objects, commas, colons = found
+    return LIST_BYTES * lists + OBJECT_BYTES * objects + ENTRY_BYTES * (commas + colons)
 
 
 async def parsed_bytes(body: bytes) -> int:
@@ -56,24 +64,15 @@ async def _by_slices(body: bytes) -> tuple[int, int]:
     for number, start in enumerate(range(0, len(body), _SLICE_BYTES), 1):
         part = body[start : start + _SLICE_BYTES + overlap]
         bound += _parsed_bytes_of(part)
-        widest = max(widest, _widened_times(part))
+        widest = max(widest, _widened_times(part, *escapes(part)))
         if number % _SLICES_PER_TURN == 0:
             await asyncio.sleep(0)
     return bound, widest * len(body)
 
 
 def _parsed_bytes_of(stretch: bytes) -> int:
-    """`most_parsed_bytes` for a long stretch."""
-    lists, objects, commas, colons = (count(stretch, byte) for byte in b"[{,:")
-    return LIST_BYTES * lists + OBJECT_BYTES * objects + ENTRY_BYTES * (commas + colons)
-
-
-def _widened_times(stretch: bytes) -> int:
-    """`widened_bytes` per byte of a long stretch."""
-    escaped, halves = escapes(stretch)
-    if halves or (not stretch.isascii() and any(lead in stretch for lead in _FOUR_BYTES)):
-        return 3
-    return int(escaped or not stretch.isascii())
+    """`most_parsed_bytes` of a long stretch."""
+    return _bound(count(stretch, byte) for byte in _WEIGHED)
 
 
 async def bytes_outside_texts(body: bytes, slice_bytes: int = _SLICE_BYTES) -> int:

@@ -18,7 +18,7 @@ from longproof.gateway.launched import names_of
 from longproof.gateway.ledger_store import open_ledger
 from longproof.gateway.listener import Tls
 from longproof.gateway.model_tokenizer import load_model_tokenizer
-from longproof.gateway.pass_through import OWN_ROUTES
+from longproof.gateway.pass_through import named_route
 from longproof.gateway.shared_store import SharedStore, StoreAddress
 
 _ENDPOINT = re.compile(r"tcp://\S+:\d{1,5}|(ipc|inproc)://\S+")
@@ -71,9 +71,10 @@ def _doors(config: FleetConfig) -> Iterator[str]:
         except UserError as problem:
             yield f"[gateway.tls] {problem.problem}"
     for route in section.pass_through:
-        method, _, path = route.rpartition(" ")
-        if (method or "POST", path) in OWN_ROUTES:
-            yield f"[gateway] pass_through: the gateway answers {path} itself"
+        try:
+            named_route(route)
+        except UserError as problem:
+            yield problem.problem
     if section.traces is not None and not section.traces.startswith(("http://", "https://")):
         yield f"[gateway] traces: '{section.traces}' is no address; write it like http://127.0.0.1:4318"
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from aiohttp.web import BaseRequest, StreamResponse
 
 from longproof.clock import NS_PER_S
-from longproof.errors import UsageError
 from longproof.gateway import openapi
 from longproof.gateway.config import GatewaySection
 from longproof.gateway.dashboard import Dashboard
@@ -22,7 +21,7 @@ from longproof.gateway.keys import KeyRing
 from longproof.gateway.models import ModelList
 from longproof.gateway.openapi import Description
 from longproof.gateway.owner_fields import FieldRule
-from longproof.gateway.pass_through import OWN_ROUTES, SAFE_ROUTES, PassThrough
+from longproof.gateway.pass_through import SAFE_ROUTES, PassThrough, named_route
 from longproof.gateway.prefixes import ROUTE, PrefixRoutes
 from longproof.gateway.routes import Endpoint, Routes
 from longproof.gateway.sight import Sight
@@ -86,10 +85,8 @@ def front_of(
     routes.add("GET", "/dashboard", dashboard.page)
     routes.add("GET", "/dashboard/events", dashboard.events)
     for route in dict.fromkeys((*SAFE_ROUTES, *section.pass_through)):
-        method, _, path = route.rpartition(" ")
-        if (method or "POST", path) in OWN_ROUTES:
-            raise UsageError(f"[gateway] pass_through: the gateway answers {path} itself", advice="leave it out")
-        routes.add(method or "POST", path, passing.answer)
+        method, path = named_route(route)
+        routes.add(method, path, passing.answer)
     described = Description([*routes.table(), ("GET", openapi.ROUTE)], asks_for_keys=keys.asks_for_keys)
     routes.add("GET", openapi.ROUTE, described.answer)
     return Front(routes=routes, health=health, dashboard=dashboard, intake=intake, warming=warming)

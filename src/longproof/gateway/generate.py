@@ -18,17 +18,17 @@ from longproof.domain.request import Route
 from longproof.domain.units import NS_PER_S, parse_duration_ns
 from longproof.errors import UsageError
 from longproof.gateway.ask import Ask, Json
+from longproof.gateway.body_object import body_object
 from longproof.gateway.count_shape import Estimated
 from longproof.gateway.downstream import Downstream, shown_id
 from longproof.gateway.errors import bad_request
 from longproof.gateway.exchange import Exchange, Surroundings
 from longproof.gateway.fleet import Replica
-from longproof.gateway.intake import PIECES_FROM_BYTES, Intake, long_json_object, parsed
+from longproof.gateway.intake import Intake, parsed
 from longproof.gateway.keys import KeyRing, KeyRule, require_within
 from longproof.gateway.owner_fields import FieldRule
 from longproof.gateway.ports import Counted
 from longproof.gateway.responses import parsed_response
-from longproof.gateway.turns import LARGE_BYTES
 from longproof.gateway.wire_body import engine_body, limit_output
 from longproof.policy.arrivals import Arrival
 
@@ -96,11 +96,8 @@ class Generations:
 
     async def _parsed(self, body: bytes, route: Route | None) -> Ask:
         request_id = f"lp-{self._boot}-{next(self._numbers)}"
-        if len(body) < LARGE_BYTES:
-            return _ask(body, route, request_id, self._intake.fields)
-        async with self._intake.lane:
-            fields = await long_json_object(body) if len(body) >= PIECES_FROM_BYTES else None
-            return _ask(body, route, request_id, self._intake.fields, fields)
+        fields = await body_object(self._intake, body)
+        return _ask(body, route, request_id, self._intake.fields, fields)
 
     async def _exchanged(self, request: BaseRequest, ask: Ask, rule: KeyRule) -> StreamResponse:
         replicas = self._around.fleet.serving(ask.model)
@@ -183,7 +180,7 @@ class Generations:
         return headers
 
 
-def _ask(body: bytes, route: Route | None, request_id: str, rule: FieldRule, fields: Json | None = None) -> Ask:
+def _ask(body: bytes, route: Route | None, request_id: str, rule: FieldRule, fields: Json) -> Ask:
     if route is None:
         return parsed_response(body, request_id=request_id, rule=rule, fields=fields)
     return parsed(body, route, request_id=request_id, rule=rule, fields=fields)

@@ -15,6 +15,7 @@ from yarl import URL
 
 from longproof.clock import NS_PER_S, Clock
 from longproof.engines.json_fields import as_text
+from longproof.errors import UsageError
 from longproof.gateway.answers import engine_problem, whole_body
 from longproof.gateway.body_object import body_object
 from longproof.gateway.errors import ApiError, Problem, bad_request
@@ -65,6 +66,14 @@ OWN_ROUTES = frozenset(
 
 _PLAIN_PATH = re.compile(r"(/[A-Za-z0-9._~:@!$&'()*+,;=-]+)+")
 _MEDIA_TYPE = re.compile(r"[ -~]{1,256}")
+
+
+def named_route(route: str) -> tuple[str, str]:
+    """Method and path of an entry of `pass_through`; POST where it names none. UsageError for one of our own."""
+    method, _, path = route.rpartition(" ")
+    if (method or "POST", path) in OWN_ROUTES:
+        raise UsageError(f"[gateway] pass_through: the gateway answers {path} itself", advice="leave it out")
+    return method or "POST", path
 
 
 class PassThrough:
